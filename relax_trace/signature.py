@@ -1,0 +1,302 @@
+"""Argument signatures: the words the recorder writes for a call's arguments, and what they say.
+
+A signature is a sequence of 64-bit words. Each argument starts with a tag word,
+``kind << 56 | count << 32 | info``:
+
+========  =======================  ==========================  ==================================
+kind      count                    info                        words that follow
+========  =======================  ==========================  ==================================
+TENSOR    dimensions               dtype (DLPack)              device type << 32 | id, dimensions
+SHAPE     dimensions               0                           dimensions
+TUPLE     elements                 0                           the elements, each with its tag
+INT       0                        0                           the value
+STRING    bytes, at most 64        0                           the bytes, padded to whole words
+DTYPE     0                        dtype (DLPack)              none
+RESULT    0                        0                           none: what follows is the result
+ELLIPSIS  0                        0                           none: something is left out here
+========  =======================  ==========================  ==================================
+
+dtype is ``code | bits << 8 | lanes << 16``, as in DLPack's ``DLDataType``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import TraceFileError
+from .ragged import Index, Part, Ragged, concatenate, decimal, group_by, scatter
+
+TENSOR, SHAPE, TUPLE, INT, STRING, DTYPE, RESULT, ELLIPSIS = range(1, 9)
+MAX_DEPTH = 16  # the recorder stops at 8 levels of tuples; more can only be damage
+
+NO_DEVICE = -1
+
+# DLDataTypeCode of DLPack 1.1; the names are those of tvm.DataType.
+_DTYPES = {
+    0: "int",
+    1: "uint",
+    2: "float",
+    3: "handle",
+    4: "bfloat",
+    5: "complex",
+    6: "bool",
+    7: "float8_e3m4",
+    8: "float8_e4m3",
+    9: "float8_e4m3b11fnuz",
+    10: "float8_e4m3fn",
+    11: "float8_e4m3fnuz",
+    12: "float8_e5m2",
+    13: "float8_e5m2fnuz",
+    14: "float8_e8m0fnu",
+    15: "float6_e2m3fn",
+    16: "float6_e3m2fn",
+    17: "float4_e2m1fn",
+}
+_NAMED_WITH_BITS = {0, 1, 2, 4, 5}
+
+
+def dtype_name(info: int) -> str:
+    """``float32``, ``bool``, ``int8x4``: the name TVM gives to a DLPack dtype."""
+    code, bits, lanes = info & 0xFF, info >> 8 & 0xFF, info >> 16
+    name = _DTYPES.get(code, f"dtype{code}_")
+    if code in _NAMED_WITH_BITS or code not in _DTYPES:
+        name += str(bits)
+    if (code, bits) == (1, 1):  # how TVM up to 0.20 spelt a boolean
+        name = "bool"
+    return name if lanes in (0, 1) else f"{name}x{lanes}"
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One argument of a structure; ``at`` is where its varying words start."""
+
+    kind: int
+    count: int
+    text: str
+    at: int
+    device: int
+
+
+_Structure = tuple[_Item, ...]
+
+
+@dataclass(frozen=True)
+class Signatures:
+    """All signatures of a trace: number ``i`` is ``words[offsets[i]:offsets[i + 1]]``.
+
+    Number 0 is the empty one, of a call without an argument worth encoding.
+    """
+
+    words: NDArray[np.uint64]
+    offsets: Index
+
+    @classmethod
+    def from_lists(cls, signatures: list[list[int]]) -> Signatures:
+        """Build from lists of words (number 0, the empty one, is added)."""
+        words = [np.array(signature, np.uint64) for signature in ([], *signatures)]
+        offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
+        return cls(np.concatenate(words), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def texts(self) -> Ragged:
+        """Classic spelling of each: ``float32[1, 64], (int64[], int64[])``, tensors and tuples of them.
+
+        A call without a tensor shows what it has instead: ``shape[64], 0, "global"``.
+        """
+        return self._described.texts
+
+    @property
+    def has_tensor(self) -> NDArray[np.bool_]:
+        """Whether a tensor is among the arguments, directly or inside a tuple."""
+        return self._described.has_tensor
+
+    @property
+    def devices(self) -> Index:
+        """``type << 32 | id`` of the last tensor argument (of the result where no argument has one), or -1."""
+        return self._described.devices
+
+    @property
+    def destinations(self) -> Index:
+        """``type << 32 | id`` of the result where it lies elsewhere than the arguments (a copy), or -1."""
+        return self._described.destinations
+
+    @cached_property
+    def _described(self) -> _Described:
+        return _describe(self)
+
+    def take(self, numbers: Index) -> Signatures:
+        """The signatures with these numbers, in this order."""
+        lengths = np.diff(self.offsets)[numbers]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        at = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1] - self.offsets[numbers], lengths)
+        return Signatures(self.words[at], offsets)
+
+
+@dataclass(frozen=True)
+class _Described:
+    texts: Ragged
+    has_tensor: NDArray[np.bool_]
+    devices: Index
+    destinations: Index
+
+
+def _describe(signatures: Signatures) -> _Described:
+    """Render signatures a structure at a time: those of one structure differ in their numbers alone."""
+    count = len(signatures)
+    has_tensor = np.zeros(count, bool)
+    devices = np.full(count, NO_DEVICE, np.int64)
+    destinations = np.full(count, NO_DEVICE, np.int64)
+    rendered: list[tuple[Index, Ragged]] = []
+    for rows, structure in _structures(signatures):
+        arguments, results = _split_results(structure)
+        tensors = [item.device for item in arguments if item.kind == TENSOR]
+        made = [item.device for item in results if item.kind == TENSOR]
+        has_tensor[rows] = bool(tensors)
+        if tensors or made:
+            devices[rows] = (tensors or made)[-1]
+        if tensors and made and made[-1] != tensors[-1]:
+            destinations[rows] = made[-1]
+        rendered.append((rows, concatenate(len(rows), _text_parts(signatures, rows, arguments))))
+    return _Described(_reassemble(count, rendered), has_tensor, devices, destinations)
+
+
+def _reassemble(count: int, rendered: list[tuple[Index, Ragged]]) -> Ragged:
+    lengths = np.zeros(count, np.int64)
+    for rows, texts in rendered:
+        lengths[rows] = texts.lengths
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    data = np.empty(int(offsets[-1]), np.uint8)
+    for rows, texts in rendered:
+        scatter(data, offsets[rows], texts)
+    return Ragged(data, offsets)
+
+
+def _structures(signatures: Signatures) -> Iterator[tuple[Index, _Structure]]:
+    """Group signatures by everything but their numbers: kinds, counts, dtypes, devices, strings."""
+    lengths = np.diff(signatures.offsets)
+    pending: list[tuple[Index, int, _Structure]] = [(np.arange(len(signatures)), 0, ())]
+    while pending:
+        rows, at, items = pending.pop()
+        done = lengths[rows] == at
+        if done.any():
+            yield rows[done], items
+        rows = rows[~done]
+        if not len(rows):
+            continue
+        for group, fixed in _split(signatures, lengths, rows, at):
+            item, following = _item(fixed, at)
+            if (lengths[group] < following).any():
+                raise TraceFileError(f"signature {group[0]} is damaged: it ends inside an argument")
+            pending.append((group, following, (*items, item)))
+
+
+def _split(
+    signatures: Signatures, lengths: Index, rows: Index, at: int
+) -> Iterator[tuple[Index, list[int]]]:
+    """Split ``rows`` by the tag at word ``at`` and by those of its words that belong to the structure."""
+    for tagged in _split_at(signatures, rows, at):
+        tag = int(signatures.words[signatures.offsets[tagged[0]] + at])
+        kind, size = tag >> 56, tag >> 32 & 0xFFFFFF
+        fixed = 1 if kind == TENSOR else (size + 7) // 8 if kind == STRING else 0
+        if (lengths[tagged] < at + 1 + fixed).any():
+            raise TraceFileError(f"signature {tagged[0]} is damaged: it ends inside an argument")
+        groups = [tagged]
+        for position in range(at + 1, at + 1 + fixed):
+            groups = [part for group in groups for part in _split_at(signatures, group, position)]
+        for group in groups:
+            first = int(signatures.offsets[group[0]]) + at
+            yield group, signatures.words[first : first + 1 + fixed].tolist()
+
+
+def _split_at(signatures: Signatures, rows: Index, at: int) -> list[Index]:
+    values = signatures.words[signatures.offsets[rows] + at]
+    if (values == values[0]).all():
+        return [rows]
+    order, bounds = group_by(values.view(np.int64))
+    return [rows[order[a:b]] for a, b in pairwise(bounds)]
+
+
+def _item(fixed: list[int], at: int) -> tuple[_Item, int]:
+    """Read an argument's tag and fixed words: the item, and where the next one starts."""
+    kind, count, info = fixed[0] >> 56, fixed[0] >> 32 & 0xFFFFFF, fixed[0] & 0xFFFFFFFF
+    after = at + len(fixed)
+    if kind == TENSOR:
+        return _Item(kind, count, dtype_name(info), after, fixed[1]), after + count
+    if kind == SHAPE:
+        return _Item(kind, count, "shape", after, NO_DEVICE), after + count
+    if kind == INT:
+        return _Item(kind, 1, "", after, NO_DEVICE), after + 1
+    if kind == STRING:
+        raw = b"".join(word.to_bytes(8, "little") for word in fixed[1:])[:count]
+        return _Item(kind, 0, f'"{raw.decode("utf-8", "backslashreplace")}"', after, NO_DEVICE), after
+    if kind == DTYPE:
+        return _Item(kind, 0, dtype_name(info), after, NO_DEVICE), after
+    if kind in (TUPLE, RESULT, ELLIPSIS):
+        return _Item(kind, count, "...", after, NO_DEVICE), after
+    raise TraceFileError(f"a signature is damaged: it holds an argument of unknown kind {kind}")
+
+
+def _split_results(structure: _Structure) -> tuple[_Structure, _Structure]:
+    for i, item in enumerate(structure):
+        if item.kind == RESULT:
+            return structure[:i], structure[i + 1 :]
+    return structure, ()
+
+
+def _text_parts(signatures: Signatures, rows: Index, arguments: _Structure) -> list[Part]:
+    """The text of these signatures as columns: literals, and one column for each number."""
+    rest = list(arguments)
+    groups: list[tuple[bool, list[Part]]] = []
+    while rest:
+        tensor, parts = _next_argument(signatures, rows, rest, 0)
+        groups.append((tensor, parts))
+    if any(tensor for tensor, _ in groups):
+        groups = [group for group in groups if group[0]]
+    return _joined([parts for _, parts in groups])
+
+
+def _joined(groups: list[list[Part]]) -> list[Part]:
+    joined: list[Part] = []
+    for i, parts in enumerate(groups):
+        joined += ([b", "] if i else []) + parts
+    return joined
+
+
+def _next_argument(
+    signatures: Signatures, rows: Index, rest: list[_Item], depth: int
+) -> tuple[bool, list[Part]]:
+    """Take one argument, a tuple with all its elements, off ``rest``: has it a tensor, and its text."""
+    item = rest.pop(0)
+    if item.kind == TUPLE:
+        if depth > MAX_DEPTH:
+            raise TraceFileError(f"signature {rows[0]} is damaged: its tuples nest too deep")
+        if rest and rest[0].kind == ELLIPSIS:
+            rest.pop(0)
+            return False, [f"({item.count} elements)".encode()]
+        elements = []
+        while rest and len(elements) < item.count:
+            elements.append(_next_argument(signatures, rows, rest, depth + 1))
+        return any(tensor for tensor, _ in elements), [
+            b"(",
+            *_joined([parts for _, parts in elements]),
+            b")",
+        ]
+    if item.kind not in (TENSOR, SHAPE, INT):
+        return False, [item.text.encode()]
+    columns = [
+        [decimal(signatures.words[signatures.offsets[rows] + item.at + i].view(np.int64))]
+        for i in range(item.count)
+    ]
+    numbers = _joined([*columns])
+    if item.kind == INT:
+        return False, numbers
+    return item.kind == TENSOR, [f"{item.text}[".encode(), *numbers, b"]"]
