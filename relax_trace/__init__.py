@@ -8,6 +8,8 @@ from .errors import (
     RelaxTraceWarning,
     TraceFileError,
 )
+from .recording import Recording, profile, record
+from .report import Report
 from .trace import Device, Invocations, Losses, Thread, Trace, concatenate, load
 
 __all__ = [
@@ -17,11 +19,15 @@ __all__ = [
     "Losses",
     "ModelError",
     "RecorderError",
+    "Recording",
     "RelaxTraceError",
     "RelaxTraceWarning",
+    "Report",
     "Thread",
     "Trace",
     "TraceFileError",
     "concatenate",
     "load",
+    "profile",
+    "record",
 ]

@@ -14,6 +14,7 @@ STRING    bytes, at most 64        0                           the bytes, padded
 DTYPE     0                        dtype (DLPack)              none
 RESULT    0                        0                           none: what follows is the result
 ELLIPSIS  0                        0                           none: something is left out here
+OBJECT    0                        0                           none: a tuple's element without a shape
 ========  =======================  ==========================  ==================================
 
 dtype is ``code | bits << 8 | lanes << 16``, as in DLPack's ``DLDataType``.
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from .errors import TraceFileError
 from .ragged import Index, Part, Ragged, concatenate, decimal, group_by, scatter
 
-TENSOR, SHAPE, TUPLE, INT, STRING, DTYPE, RESULT, ELLIPSIS = range(1, 9)
+TENSOR, SHAPE, TUPLE, INT, STRING, DTYPE, RESULT, ELLIPSIS, OBJECT = range(1, 10)
 MAX_DEPTH = 16  # the recorder stops at 8 levels of tuples; more can only be damage
 
 NO_DEVICE = -1
@@ -240,8 +241,9 @@ def _item(fixed: list[int], at: int) -> tuple[_Item, int]:
         return _Item(kind, 0, f'"{raw.decode("utf-8", "backslashreplace")}"', after, NO_DEVICE), after
     if kind == DTYPE:
         return _Item(kind, 0, dtype_name(info), after, NO_DEVICE), after
-    if kind in (TUPLE, RESULT, ELLIPSIS):
-        return _Item(kind, count, "...", after, NO_DEVICE), after
+    if kind in (TUPLE, RESULT, ELLIPSIS, OBJECT):
+        text = "object" if kind == OBJECT else "..."
+        return _Item(kind, count, text, after, NO_DEVICE), after
     raise TraceFileError(f"a signature is damaged: it holds an argument of unknown kind {kind}")
 
 

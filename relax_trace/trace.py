@@ -6,7 +6,7 @@ import fnmatch
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,11 +172,17 @@ class Trace:
         """Kind of each call, an index into :data:`KINDS`."""
         return self.kinds[self.name]
 
-    def report(self) -> Report:
-        """Add the calls up to TVM's classic per-op table."""
+    def report(
+        self, *, calls: Literal["tensors", "all"] = "tensors", inclusive: bool = False
+    ) -> Report:
+        """Add the calls up to TVM's classic per-op table.
+
+        ``calls="tensors"`` lists the calls with a tensor among their arguments, ``"all"`` every one.
+        ``inclusive=True`` counts the time of nested calls in the calls around them as well.
+        """
         from .report import Report
 
-        return Report.from_trace(self)
+        return Report.from_trace(self, calls=calls, inclusive=inclusive)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to ``path`` in the form its suffix names, whole or not at all.

@@ -1,1 +1,1 @@
-"""The native recorder."""
+"""CAPTURE: the native recorder, loading it, and reading what it hands over."""

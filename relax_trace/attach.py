@@ -1,0 +1,214 @@
+"""Attach the recorder to a VirtualMachine: arm its instrument, make its calls invocations; and undo it.
+
+While attached, the VM object is of a subclass of its own class, made on the fly: ``isinstance`` holds,
+and ``vm["main"]`` gives a native wrapper in place of the VM's own function.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import threading
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+import wrapt
+
+from .errors import InstrumentError
+from .recorder.native import load
+
+# What vm[...] also finds, and is no call into the model.
+_NOT_INVOCATIONS = frozenset(
+    {
+        "get_function",
+        "get_function_arity",
+        "get_function_param_name",
+        "get_output",
+        "get_output_arity",
+        "save_function",
+        "set_input",
+        "set_instrument",
+        "vm_initialization",
+        "vm_load_executable",
+    }
+)
+
+_ARMED, _TAKEN = 1, 2  # bits of the recorder's state()
+
+
+@dataclass
+class Attachment:
+    """What is known of one VM for as long as it lives; the recorder knows it by ``number``."""
+
+    number: int
+    vm_class: type
+    recordings: int = 0  # how many have it attached
+    active: int = 0  # how many of them are not paused
+    synchronized: int = 0  # how many of the active ones want synchronised times
+    wrappers: dict[str, Any] = field(default_factory=dict)
+
+
+_lock = threading.RLock()
+_attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
+_instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
+_evaluator_numbers = itertools.count()
+
+
+def attach(vm: Any) -> Attachment:
+    """Make ``vm`` recordable; every call needs one :func:`detach`.
+
+    Raises ``TypeError`` for anything but a ``tvm.relax.VirtualMachine``, ``InstrumentError`` for a VM
+    whose instrument the user set.
+    """
+    _check(vm)
+    native = load()
+    with _lock:
+        attachment = _attachments.get(vm)
+        if attachment is None:
+            attachment = _attachments[vm] = Attachment(native.open(), type(vm))
+        if attachment.recordings == 0:
+            attachment.vm_class = type(vm)
+            vm._invoke_stateful = _wrapper(vm, attachment, "invoke_stateful")
+            vm._invoke_closure = _wrapper(vm, attachment, "invoke_closure")
+            vm.__class__ = _recorded_class(type(vm))
+        attachment.recordings += 1
+        return attachment
+
+
+def _check(vm: Any) -> None:
+    from tvm.relax import VirtualMachine
+
+    if not isinstance(vm, VirtualMachine):
+        raise TypeError(f"record() takes a tvm.relax.VirtualMachine, not a {type(vm).__name__}")
+    if vm.module.kind == "rpc":
+        raise TypeError("this VirtualMachine lives behind RPC; only a local one can be recorded")
+    if vm in _instrumented_by_user:
+        raise InstrumentError(
+            "this VirtualMachine has an instrument of your own, and a VM holds only one: "
+            "call vm.set_instrument(None) before recording it"
+        )
+
+
+def detach(vm: Any) -> None:
+    """Undo one :func:`attach`; the last one leaves ``vm`` as it was."""
+    with _lock:
+        attachment = _attachments[vm]
+        attachment.recordings -= 1
+        if attachment.recordings == 0:
+            vm.__class__ = attachment.vm_class
+            vm._invoke_stateful = vm.module["invoke_stateful"]
+            vm._invoke_closure = vm.module["invoke_closure"]
+
+
+def activate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
+    """Record the invocations of ``vm`` that begin from now on; undone by :func:`deactivate`."""
+    with _lock:
+        attachment.active += 1
+        attachment.synchronized += synchronized
+        _tell_recorder(vm, attachment)
+
+
+def deactivate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
+    """Undo one :func:`activate`; an invocation that runs now is recorded to its end."""
+    with _lock:
+        attachment.active -= 1
+        attachment.synchronized -= synchronized
+        _tell_recorder(vm, attachment)
+
+
+def _tell_recorder(vm: Any, attachment: Attachment) -> None:
+    load().want(attachment.number, vm.module, attachment.active > 0, attachment.synchronized > 0)
+
+
+def instrument_was_taken(attachment: Attachment) -> bool:
+    """Whether somebody put another instrument in the place of ours."""
+    return bool(load().state(attachment.number) & _TAKEN)
+
+
+def _wrapper(vm: Any, attachment: Attachment, name: str) -> Any:
+    wrapper = attachment.wrappers.get(name)
+    if wrapper is None:
+        wrapper = attachment.wrappers[name] = load().wrap(attachment.number, vm.module, name)
+    return wrapper
+
+
+@functools.cache
+def _recorded_class(vm_class: type) -> type:
+    """A subclass of the user's VM class whose entry points are recorded as invocations."""
+    methods = {
+        "__getitem__": _getitem(vm_class),
+        "save_function": _save_function(vm_class),
+        "set_instrument": _refuse_instrument,
+        "time_evaluator": _time_evaluator(vm_class),
+        "__module__": vm_class.__module__,
+        "__qualname__": vm_class.__qualname__,
+        "__doc__": vm_class.__doc__,
+    }
+    return type(vm_class.__name__, (vm_class,), methods)
+
+
+def _getitem(vm_class: Any) -> Any:
+    @functools.wraps(vm_class.__getitem__)
+    def getitem(vm: Any, key: str) -> Any:
+        attachment = _attachments[vm]
+        if key in attachment.wrappers:
+            return attachment.wrappers[key]
+        function = vm_class.__getitem__(vm, key)  # raises what TVM raises for a missing name
+        return function if key in _NOT_INVOCATIONS else _wrapper(vm, attachment, key)
+
+    return getitem
+
+
+def _save_function(vm_class: Any) -> Any:
+    @functools.wraps(vm_class.save_function)
+    def save_function(vm: Any, func_name: str, saved_name: str, *args: Any, **kwargs: Any) -> None:
+        vm_class.save_function(vm, func_name, saved_name, *args, **kwargs)
+        _attachments[vm].wrappers.pop(saved_name, None)  # it may stand for an older one
+
+    return save_function
+
+
+def _refuse_instrument(vm: Any, instrument: Any) -> None:
+    raise InstrumentError(
+        "this VirtualMachine is being recorded, and a VM holds only one instrument: "
+        "call set_instrument() before or after the recording"
+    )
+
+
+def _time_evaluator(vm_class: Any) -> Any:
+    """TVM's evaluator looks its function up by name: in the VM, or, without one, among the globals."""
+    signature = inspect.signature(vm_class.time_evaluator)
+
+    @functools.wraps(vm_class.time_evaluator)
+    def time_evaluator(vm: Any, *args: Any, **kwargs: Any) -> Any:
+        import tvm_ffi
+
+        arguments = signature.bind(vm, *args, **kwargs).arguments
+        del arguments["self"]
+        wrapper = vm[arguments.pop("func_name")]
+        name = f"relax_trace.evaluated.{next(_evaluator_numbers)}"
+        tvm_ffi.register_global_func(name, wrapper)
+        try:
+            return type(vm.module).time_evaluator(None, name, **arguments)
+        finally:
+            tvm_ffi.registry.remove_global_func(name)  # the evaluator holds the function itself
+
+    return time_evaluator
+
+
+def _watch_instruments(module: Any) -> None:
+    """Remember which VMs have an instrument of the user's: TVM can't tell, for the slot has no getter."""
+    vm_class = module.VirtualMachine
+    original = vm_class.set_instrument
+
+    @functools.wraps(original)
+    def set_instrument(vm: Any, instrument: Any) -> None:
+        original(vm, instrument)
+        (_instrumented_by_user.discard if instrument is None else _instrumented_by_user.add)(vm)
+
+    vm_class.set_instrument = set_instrument
+
+
+wrapt.register_post_import_hook(_watch_instruments, "tvm.runtime.vm")

@@ -1,0 +1,156 @@
+/* The recorder's memory: one byte limit, and append-only buffers with a single writer each.
+ *
+ * A buffer is a list of chunks. The thread that owns it appends; whoever dumps, under the registry's
+ * lock, reads what is published and frees the chunks that are full and read. A record is published
+ * by storing its chunk's count with release order, so neither side ever waits for the other.
+ */
+#ifndef RELAX_TRACE_BUFFERS_H_
+#define RELAX_TRACE_BUFFERS_H_
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+/* ---- the byte limit: written by every thread that allocates ---- */
+
+static _Atomic size_t bytes_used;
+static _Atomic size_t bytes_limit = SIZE_MAX;
+
+/* `within_limit` false is for what completes something already accepted: at most one closing record
+ * for each opened invocation. */
+static void* reserve(size_t size, bool within_limit) {
+  size_t used = atomic_fetch_add_explicit(&bytes_used, size, memory_order_relaxed) + size;
+  bool fits = used <= atomic_load_explicit(&bytes_limit, memory_order_relaxed);
+  void* memory = fits || !within_limit ? calloc(1, size) : NULL;
+  if (!memory) atomic_fetch_sub_explicit(&bytes_used, size, memory_order_relaxed);
+  return memory;
+}
+
+static void give_back(void* memory, size_t size) {
+  if (!memory) return;
+  free(memory);
+  atomic_fetch_sub_explicit(&bytes_used, size, memory_order_relaxed);
+}
+
+/* ---- records, as they stand in a dump ---- */
+
+enum { OP_ABORTED = 1, OP_SYNCHRONIZED = 2, OP_SIGNATURE_LOST = 4 };
+enum { INVOCATION_FAILED = 1, INVOCATION_IMPLICIT = 2, INVOCATION_OPEN = 4 };
+
+/* One finished op call. Calls are written as they end, so inner ones come before outer ones. */
+typedef struct {
+  uint64_t start, end;  /* ticks */
+  uint32_t name;        /* number in the table of names */
+  uint32_t signature;   /* number in the table of signatures, 0: no argument encoded */
+  uint32_t invocation;  /* number within the thread */
+  uint16_t depth;       /* open calls and invocations below it on its thread */
+  uint16_t flags;       /* OP_… */
+} op_record;
+
+/* An invocation is written twice, when it opens and when it closes: the later record wins. */
+typedef struct {
+  uint64_t start, end; /* ticks; end 0 while it is open */
+  uint64_t wall_ns;    /* CLOCK_REALTIME at its start */
+  uint32_t number;     /* counts from 1 within the thread */
+  uint32_t parent;     /* the invocation around it on this thread, or 0 */
+  uint32_t function;   /* number in the table of names */
+  uint32_t error;      /* number in the table of names, or 0 */
+  uint32_t vm;         /* number that relax_trace.recorder.open gave out */
+  uint32_t flags;      /* INVOCATION_… */
+} invocation_record;
+
+_Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");
+_Static_assert(sizeof(invocation_record) == 48, "the dump format says 48 bytes an invocation");
+
+/* ---- buffers ---- */
+
+enum { CHUNK_FIRST = 32, CHUNK_LARGEST = 4096 };
+
+typedef struct chunk {
+  _Atomic(struct chunk*) next; /* writer stores, reader loads */
+  _Atomic uint32_t count;      /* published records; writer stores, reader loads */
+  uint32_t capacity;           /* fixed */
+  uint32_t read;               /* reader only */
+  uint32_t unused_;
+  char records[];
+} chunk;
+
+typedef struct {
+  size_t record_size; /* fixed */
+  chunk* newest;      /* writer only */
+  chunk* oldest;      /* reader only, once the first chunk is there */
+} buffer;
+
+static size_t chunk_bytes(const buffer* from, uint32_t capacity) {
+  return sizeof(chunk) + from->record_size * capacity;
+}
+
+static chunk* buffer_add_chunk(buffer* to, uint32_t capacity, bool within_limit) {
+  chunk* added = (chunk*)reserve(chunk_bytes(to, capacity), within_limit);
+  if (added) added->capacity = capacity;
+  return added;
+}
+
+static bool buffer_open(buffer* fresh, size_t record_size) {
+  fresh->record_size = record_size;
+  fresh->newest = fresh->oldest = buffer_add_chunk(fresh, CHUNK_FIRST, true);
+  return fresh->newest != NULL;
+}
+
+/* Room for the next record, to be filled and then published; NULL at the byte limit. */
+static inline void* buffer_next(buffer* to, bool within_limit) {
+  chunk* last = to->newest;
+  uint32_t count = atomic_load_explicit(&last->count, memory_order_relaxed);
+  if (__builtin_expect(count == last->capacity, 0)) {
+    uint32_t capacity = last->capacity < CHUNK_LARGEST ? 2 * last->capacity : CHUNK_LARGEST;
+    chunk* added = buffer_add_chunk(to, capacity, within_limit);
+    if (!added) return NULL;
+    atomic_store_explicit(&last->next, added, memory_order_release);
+    to->newest = last = added;
+    count = 0;
+  }
+  return last->records + count * to->record_size;
+}
+
+static inline void buffer_publish(buffer* to) {
+  chunk* last = to->newest;
+  uint32_t count = atomic_load_explicit(&last->count, memory_order_relaxed);
+  atomic_store_explicit(&last->count, count + 1, memory_order_release);
+}
+
+/* Reader: number of records not read yet, at most `most`. */
+static size_t buffer_unread(const buffer* from, size_t most) {
+  size_t unread = 0;
+  for (const chunk* at = from->oldest; at && unread < most;
+       at = atomic_load_explicit(&at->next, memory_order_acquire)) {
+    unread += atomic_load_explicit(&at->count, memory_order_acquire) - at->read;
+  }
+  return unread < most ? unread : most;
+}
+
+/* Reader: mark `count` records as read, and free the chunks that the writer has left behind. */
+static void buffer_advance(buffer* from, size_t count) {
+  for (;;) {
+    chunk* at = from->oldest;
+    chunk* next = atomic_load_explicit(&at->next, memory_order_acquire);
+    size_t unread = atomic_load_explicit(&at->count, memory_order_acquire) - at->read;
+    size_t taken = count < unread ? count : unread;
+    at->read += (uint32_t)taken;
+    count -= taken;
+    if (!next || taken < unread) return;
+    from->oldest = next;
+    give_back(at, chunk_bytes(from, at->capacity));
+  }
+}
+
+static void buffer_close(buffer* from) {
+  for (chunk* at = from->oldest; at;) {
+    chunk* next = atomic_load_explicit(&at->next, memory_order_acquire);
+    give_back(at, chunk_bytes(from, at->capacity));
+    at = next;
+  }
+  from->newest = from->oldest = NULL;
+}
+
+#endif /* RELAX_TRACE_BUFFERS_H_ */

@@ -1,0 +1,187 @@
+/* Invocations: a wrapper round an entry function of a VM, which arms the hook at its edges.
+ *
+ * The VM reads its instrument slot more than once during an op, so changing the slot under a running
+ * invocation crashes the process. It is changed here alone, and only where nothing of the VM runs:
+ * at the edge of an outermost invocation, or by want() between two of them.
+ */
+#ifndef RELAX_TRACE_INVOCATION_H_
+#define RELAX_TRACE_INVOCATION_H_
+
+#include "hook.h"
+
+enum { ENTRY_PLAIN, ENTRY_STATEFUL, ENTRY_CLOSURE };
+enum { ERROR_TEXT_MOST = 256 };
+
+typedef struct {
+  vm_state* vm;
+  TVMFFIObjectHandle function;       /* the VM's own entry function; keeps the VM alive */
+  TVMFFIObjectHandle set_instrument; /* the VM's own */
+  const entry* name;                 /* NULL: the byte limit left no room */
+  int kind;                          /* ENTRY_…: where the name of the function that runs stands */
+} entry_point;
+
+/* ---- the instrument slot; the VM's edge lock is held ---- */
+
+/* The slot owns one reference on our hook, and the vm_state the other. */
+static bool hook_is_in_slot(const vm_state* vm) { return strong_count(vm->hook) > 1; }
+
+static bool fill_slot(TVMFFIObjectHandle set_instrument, TVMFFIAny content) {
+  TVMFFIAny result = none_value();
+  if (TVMFFIFunctionCall(set_instrument, &content, 1, &result)) {
+    drop_error();
+    return false;
+  }
+  return true;
+}
+
+/* Clearing the slot would pull the hook from under an op of this VM that is open on this thread. */
+static bool has_open_op(const vm_state* vm) {
+  const thread_state* thread = this_thread;
+  for (int i = 0; thread && i < thread->depth; ++i) {
+    if (thread->frames[i].kind == FRAME_OP && thread->frames[i].vm == vm) return true;
+  }
+  return false;
+}
+
+static void update_slot(vm_state* vm, TVMFFIObjectHandle set_instrument) {
+  bool wanted = atomic_load_explicit(&vm->wanted, memory_order_relaxed);
+  if (vm->armed && !hook_is_in_slot(vm)) {
+    vm->armed = false;
+    vm->taken = true;
+  }
+  if (wanted == vm->armed || vm->taken) return;
+  if (wanted) {
+    vm->armed = fill_slot(set_instrument, function_value(vm->hook));
+  } else if (!has_open_op(vm)) {
+    vm->armed = !fill_slot(set_instrument, none_value());
+  }
+}
+
+/* ---- the wrapper ---- */
+
+static const entry* name_of_entry(const entry_point* point, const TVMFFIAny* arguments, int count) {
+  TVMFFIByteArray name;
+  if (point->kind == ENTRY_PLAIN || count < 1) return point->name;
+  bool named = point->kind == ENTRY_STATEFUL ? string_of(&arguments[0], &name)
+                                             : closure_name(&arguments[0], &name);
+  return named ? intern(&names, name.data, name.size, NAME_FUNCTION) : point->name;
+}
+
+/* "ValueError: what it said", of the error being raised, which stays raised. */
+static const entry* name_of_error(void) {
+  TVMFFIObjectHandle error = NULL;
+  TVMFFIErrorMoveFromRaised(&error);
+  if (!error) return NULL; /* a Python exception on its way */
+  const TVMFFIErrorCell* cell = (const TVMFFIErrorCell*)cell_of(error);
+  char text[ERROR_TEXT_MOST];
+  int length = snprintf(text, sizeof text, "%.*s: %.*s", (int)(cell->kind.size & 0xff), cell->kind.data,
+                        (int)(cell->message.size < sizeof text ? cell->message.size : sizeof text),
+                        cell->message.data);
+  const entry* named = NULL;
+  if (length > 0) {
+    size_t size = (size_t)length < sizeof text ? (size_t)length : sizeof text - 1;
+    named = intern(&names, text, size, 0);
+  }
+  TVMFFIErrorSetRaised(error);
+  TVMFFIObjectDecRef(error);
+  return named;
+}
+
+/* Call the VM's own function as an invocation: its frame, its two records, and what it threw. */
+static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int count, TVMFFIAny* result) {
+  thread_state* thread = current_thread();
+  uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
+  frame* opened = NULL;
+  int depth = 0;
+  if (thread) {
+    abandon_stale(thread, arguments, stack);
+    if (thread->depth && thread->frames[thread->depth - 1].kind == FRAME_BARE) {
+      abandon(thread, thread->depth - 1, 0); /* between its ops, so it has returned */
+    }
+    depth = thread->depth;
+    opened = open_invocation(thread, point->vm, name_of_entry(point, arguments, count), FRAME_INVOCATION,
+                             stack);
+    if (opened) opened->start = clock_ticks();
+  }
+  int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  if (!opened) return code;
+  uint64_t end = clock_ticks();
+  abandon(thread, depth + 1, end);
+  thread->depth = depth;
+  find_current(thread);
+  write_closed(thread, opened, end, code != 0, code ? name_of_error() : NULL);
+  return code;
+}
+
+static int on_invoke(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  entry_point* point = (entry_point*)self;
+  vm_state* vm = point->vm;
+  release(result); /* TVM's time_evaluator hands in the result of the call before */
+  pthread_mutex_lock(&vm->edge);
+  if (vm->active++ == 0) update_slot(vm, point->set_instrument);
+  bool recorded = vm->armed && atomic_load_explicit(&vm->wanted, memory_order_relaxed);
+  pthread_mutex_unlock(&vm->edge);
+  int code = recorded ? call_recorded(point, arguments, count, result)
+                      : TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  pthread_mutex_lock(&vm->edge);
+  if (--vm->active == 0) update_slot(vm, point->set_instrument);
+  pthread_mutex_unlock(&vm->edge);
+  return code;
+}
+
+static void entry_point_free(void* self) {
+  entry_point* point = (entry_point*)self;
+  TVMFFIObjectDecRef(point->function);
+  TVMFFIObjectDecRef(point->set_instrument);
+  free(point);
+}
+
+/* A function of a VM module, owned by the caller; NULL with the error raised. */
+static TVMFFIObjectHandle module_function(TVMFFIAny module, TVMFFIAny name) {
+  TVMFFIObjectHandle lookup = global_function("ffi.ModuleGetFunction");
+  TVMFFIAny arguments[3] = {module, name, none_value()};
+  TVMFFIAny found = none_value();
+  arguments[2].type_index = kTVMFFIBool;
+  arguments[2].v_int64 = 1;
+  if (!lookup) {
+    fail("RuntimeError", "relax_trace: this TVM has no ffi.ModuleGetFunction");
+    return NULL;
+  }
+  int code = TVMFFIFunctionCall(lookup, arguments, 3, &found);
+  TVMFFIObjectDecRef(lookup);
+  if (code) return NULL;
+  if (found.type_index == kTVMFFIFunction) return found.v_obj;
+  release(&found);
+  fail("AttributeError", "relax_trace: the VM has no function of this name");
+  return NULL;
+}
+
+static int entry_kind(TVMFFIByteArray name) {
+  if (name.size == 15 && !memcmp(name.data, "invoke_stateful", 15)) return ENTRY_STATEFUL;
+  if (name.size == 14 && !memcmp(name.data, "invoke_closure", 14)) return ENTRY_CLOSURE;
+  return ENTRY_PLAIN;
+}
+
+/* A Function that calls `name` of the VM as an invocation; -1 with the error raised. */
+static int make_entry_point(vm_state* vm, TVMFFIAny module, TVMFFIAny name, TVMFFIAny* result) {
+  TVMFFIByteArray text;
+  if (!string_of(&name, &text)) return fail("TypeError", "relax_trace: a function's name must be a string");
+  entry_point* point = (entry_point*)calloc(1, sizeof *point);
+  if (!point) return fail("MemoryError", "relax_trace: out of memory");
+  point->vm = vm;
+  point->kind = entry_kind(text);
+  point->name = intern(&names, text.data, text.size, NAME_FUNCTION);
+  point->function = module_function(module, name);
+  point->set_instrument = point->function ? module_function(module, text_value("set_instrument")) : NULL;
+  TVMFFIObjectHandle made = NULL;
+  if (!point->set_instrument || TVMFFIFunctionCreate(point, on_invoke, entry_point_free, &made)) {
+    if (point->function) TVMFFIObjectDecRef(point->function);
+    if (point->set_instrument) TVMFFIObjectDecRef(point->set_instrument);
+    free(point);
+    return -1;
+  }
+  *result = function_value(made);
+  return 0;
+}
+
+#endif /* RELAX_TRACE_INVOCATION_H_ */

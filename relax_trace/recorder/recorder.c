@@ -1,0 +1,216 @@
+/* relax_trace's recorder: op calls of TVM's Relax VM, recorded in the process that runs them.
+ *
+ * Mechanism only; what to record and what to make of it is decided by the Python package. It stands on
+ * tvm-ffi's C ABI, libc and pthreads, and builds for any target with one command:
+ *
+ *   cc -std=gnu11 -O2 -fPIC -shared -fvisibility=hidden -I<tvm_ffi>/include recorder.c -lpthread
+ *
+ * Loading the library registers these global functions (all numbers are integers):
+ *
+ *   relax_trace.recorder.version()                        the dump format's version
+ *   relax_trace.recorder.now()                            the op clock, in ticks
+ *   relax_trace.recorder.set_limit(bytes)                 bound what is held until it is dumped
+ *   relax_trace.recorder.begin()                          drop old records, read the clocks
+ *   relax_trace.recorder.open()                           a number for one more VM
+ *   relax_trace.recorder.wrap(vm, module, name)           module[name], recorded as invocations
+ *   relax_trace.recorder.want(vm, module, wanted, synchronized)
+ *                                                         start or stop recording the VM's ops
+ *   relax_trace.recorder.state(vm)                        1 hook in the slot | 2 slot taken over | 4 inside
+ *   relax_trace.recorder.dump(names, signatures, bytes)   drain: see dump.h
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+
+#include "dump.h"
+#include "invocation.h"
+
+#define UNUSED(value) (void)(value)
+
+static int64_t integer(const TVMFFIAny* arguments, int32_t count, int32_t at) {
+  bool present = at < count && (arguments[at].type_index == kTVMFFIInt ||
+                                arguments[at].type_index == kTVMFFIBool);
+  return present ? arguments[at].v_int64 : 0;
+}
+
+/* The VM whose number is argument `at`, or NULL with an error raised. */
+static vm_state* vm_argument(const TVMFFIAny* arguments, int32_t count, int32_t at) {
+  int64_t number = integer(arguments, count, at);
+  pthread_mutex_lock(&registry.lock);
+  vm_state* vm = registry.vms;
+  while (vm && vm->number != number) vm = vm->next;
+  pthread_mutex_unlock(&registry.lock);
+  if (!vm) fail("ValueError", "relax_trace: no VM has this number");
+  return vm;
+}
+
+static int on_version(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(arguments), UNUSED(count);
+  *result = int_value(DUMP_VERSION);
+  return 0;
+}
+
+static int on_now(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(arguments), UNUSED(count);
+  *result = int_value((int64_t)clock_ticks());
+  return 0;
+}
+
+static int on_set_limit(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  int64_t limit = integer(arguments, count, 0);
+  if (limit <= 0) return fail("ValueError", "relax_trace: set_limit(bytes)");
+  atomic_store(&bytes_limit, (size_t)limit);
+  return 0;
+}
+
+static int on_begin(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(arguments), UNUSED(count), UNUSED(result);
+  pthread_mutex_lock(&registry.lock);
+  reset_firsts();
+  for (thread_state *at = registry.threads, *next; at; at = next) {
+    next = at->next;
+    buffer_advance(&at->invocations, buffer_unread(&at->invocations, SIZE_MAX));
+    buffer_advance(&at->ops, buffer_unread(&at->ops, SIZE_MAX));
+    if (atomic_load(&at->finished) && thread_is_read(at)) thread_retire(at);
+  }
+  pthread_mutex_unlock(&registry.lock);
+  return 0;
+}
+
+static int on_open(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(arguments), UNUSED(count);
+  vm_state* vm = (vm_state*)calloc(1, sizeof *vm);
+  if (!vm) return fail("MemoryError", "relax_trace: out of memory");
+  pthread_mutex_init(&vm->edge, NULL);
+  if (TVMFFIFunctionCreate(vm, on_call, NULL, &vm->hook)) {
+    free(vm);
+    return -1;
+  }
+  pthread_mutex_lock(&registry.lock);
+  vm->number = ++registry.vm_count;
+  vm->next = registry.vms;
+  registry.vms = vm;
+  pthread_mutex_unlock(&registry.lock);
+  *result = int_value(vm->number);
+  return 0;
+}
+
+static int on_wrap(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self);
+  if (count != 3) return fail("TypeError", "relax_trace: wrap(vm, module, name)");
+  vm_state* vm = vm_argument(arguments, count, 0);
+  return vm ? make_entry_point(vm, arguments[1], arguments[2], result) : -1;
+}
+
+/* Whether nothing of the VM can be running now, as far as can be known: a function that was taken
+ * before the recording, and last ran on another thread, may be between two of its ops. */
+static bool at_rest(vm_state* vm) {
+  uint64_t bare = atomic_load(&vm->bare_thread);
+  return vm->active == 0 && (bare == 0 || bare == thread_system_id());
+}
+
+static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  if (count != 4) return fail("TypeError", "relax_trace: want(vm, module, wanted, synchronized)");
+  vm_state* vm = vm_argument(arguments, count, 0);
+  TVMFFIObjectHandle set_instrument =
+      vm ? module_function(arguments[1], text_value("set_instrument")) : NULL;
+  if (!set_instrument) return -1;
+  pthread_mutex_lock(&vm->edge);
+  if (!stream_sync) stream_sync = global_function("runtime.Device_StreamSync");
+  bool wanted = integer(arguments, count, 2) != 0;
+  atomic_store(&vm->synchronized, integer(arguments, count, 3) != 0);
+  if (wanted && !atomic_load(&vm->wanted)) vm->taken = false;
+  atomic_store(&vm->wanted, wanted);
+  if (at_rest(vm)) update_slot(vm, set_instrument);
+  pthread_mutex_unlock(&vm->edge);
+  TVMFFIObjectDecRef(set_instrument);
+  return 0;
+}
+
+static int on_state(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self);
+  vm_state* vm = vm_argument(arguments, count, 0);
+  if (!vm) return -1;
+  pthread_mutex_lock(&vm->edge);
+  bool taken = vm->taken || (vm->armed && !hook_is_in_slot(vm));
+  *result = int_value((vm->armed ? 1 : 0) | (taken ? 2 : 0) | (vm->active ? 4 : 0));
+  pthread_mutex_unlock(&vm->edge);
+  return 0;
+}
+
+static int on_dump(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self);
+  int64_t room = integer(arguments, count, 2);
+  if (count != 3 || room < (int64_t)sizeof(op_record)) {
+    return fail("ValueError", "relax_trace: dump(known_names, known_signatures, bytes)");
+  }
+  return dump((uint32_t)integer(arguments, count, 0), (uint32_t)integer(arguments, count, 1),
+              (size_t)room, result);
+}
+
+/* ---- fork: a child starts with empty buffers, and only its own thread ---- */
+
+static void before_fork(void) {
+  pthread_mutex_lock(&registry.lock);
+  pthread_mutex_lock(&names.lock);
+  pthread_mutex_lock(&signatures.lock);
+}
+
+static void after_fork_in_parent(void) {
+  pthread_mutex_unlock(&signatures.lock);
+  pthread_mutex_unlock(&names.lock);
+  pthread_mutex_unlock(&registry.lock);
+}
+
+static int open_invocations(const vm_state* vm) {
+  const thread_state* thread = this_thread;
+  int open = 0;
+  for (int i = 0; thread && i < thread->depth; ++i) {
+    open += thread->frames[i].kind == FRAME_INVOCATION && thread->frames[i].vm == vm;
+  }
+  return open;
+}
+
+static void after_fork_in_child(void) {
+  after_fork_in_parent();
+  for (thread_state *at = registry.threads, *next; at; at = next) {
+    next = at->next;
+    if (at != this_thread) {
+      thread_retire(at);
+      continue;
+    }
+    at->id = thread_system_id();
+    buffer_advance(&at->invocations, buffer_unread(&at->invocations, SIZE_MAX));
+    buffer_advance(&at->ops, buffer_unread(&at->ops, SIZE_MAX));
+  }
+  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+    pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
+    vm->active = open_invocations(vm);
+  }
+}
+
+static void add_global(const char* name, TVMFFISafeCallType call) {
+  TVMFFIByteArray key = {name, strlen(name)};
+  TVMFFIObjectHandle function = NULL;
+  if (TVMFFIFunctionCreate(NULL, call, NULL, &function)) return;
+  TVMFFIFunctionSetGlobal(&key, function, 1);
+  TVMFFIObjectDecRef(function);
+}
+
+__attribute__((constructor)) static void on_load(void) {
+  clock_uses_counter = clock_counter_is_invariant();
+  clock_first = clock_read();
+  pthread_key_create(&thread_key, thread_end);
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+  add_global("relax_trace.recorder.version", on_version);
+  add_global("relax_trace.recorder.now", on_now);
+  add_global("relax_trace.recorder.set_limit", on_set_limit);
+  add_global("relax_trace.recorder.begin", on_begin);
+  add_global("relax_trace.recorder.open", on_open);
+  add_global("relax_trace.recorder.wrap", on_wrap);
+  add_global("relax_trace.recorder.want", on_want);
+  add_global("relax_trace.recorder.state", on_state);
+  add_global("relax_trace.recorder.dump", on_dump);
+}

@@ -1,0 +1,221 @@
+"""The recorder's records as arrays: one row an invocation, parents found, clocks lined up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..ragged import Index, offsets_of
+from ..trace import IMPLICIT, OPEN
+from .dumps import INVOCATION, OP, Dumps, ThreadRecords
+
+# Wall and monotonic time differ by a constant, unless somebody sets the clock. Readings of the two
+# jitter by microseconds; what moved further than this was set.
+_CLOCK_WAS_SET_NS = 1_000_000
+
+Windows = Sequence[tuple[int, int]]
+
+
+def rank_of(order: NDArray[np.int64]) -> NDArray[np.int32]:
+    """New position of each old one; -1 stays -1."""
+    rank = np.empty(len(order) + 1, np.int32)
+    rank[order], rank[-1] = np.arange(len(order), dtype=np.int32), -1
+    return rank
+
+
+@dataclass(frozen=True)
+class ThreadTable:
+    """A thread's records, with rows in place of numbers."""
+
+    tid: int
+    name: str
+    ops: NDArray[np.void]  # in the order of their ends
+    calls: NDArray[np.void]  # one record an invocation, by number
+    row: NDArray[np.int64]  # of each op: its invocation's row in `calls`
+    parent: NDArray[np.int64]  # of each op: the op around it, or -1
+    call_parent: NDArray[np.int64]  # of each invocation: the one around it, or -1
+
+    @classmethod
+    def of(cls, records: ThreadRecords, dumps: Dumps) -> ThreadTable:
+        ops = np.concatenate([np.empty(0, OP), *records.ops])
+        calls = _closed(np.concatenate([np.empty(0, INVOCATION), *records.invocations]))
+        ops, row = _rows_of(ops, calls)
+        _finish(calls, ops, row, dumps)
+        call_parent = np.searchsorted(calls["number"], calls["parent"])
+        known = np.append(calls["number"], 0)[call_parent] == calls["parent"]
+        return cls(
+            records.tid,
+            records.name,
+            ops,
+            calls,
+            row,
+            _parents(ops, row),
+            np.where(known & (calls["parent"] > 0), call_parent, -1),
+        )
+
+    def keep(self, vms: Mapping[int, str], windows: Windows) -> ThreadTable:
+        """The invocations of these VMs that began inside a window, and their ops."""
+        started = self.calls["start"]
+        wanted = np.zeros(len(self.calls), bool)
+        for first, last in windows:
+            wanted |= (started >= first) & (started < last)
+        wanted &= np.isin(self.calls["vm"], list(vms))
+        if wanted.all():
+            return self
+        call_parent = self.call_parent
+        outside = np.append(~wanted, False)
+        while outside[call_parent].any():
+            call_parent = np.where(outside[call_parent], self.call_parent[call_parent], call_parent)
+        ops = wanted[self.row]
+        call_rank = np.append(np.cumsum(wanted) - 1, -1)
+        op_rank = np.append(np.cumsum(ops) - 1, -1)
+        return ThreadTable(
+            self.tid,
+            self.name,
+            self.ops[ops],
+            self.calls[wanted],
+            call_rank[self.row[ops]],
+            op_rank[self.parent[ops]],
+            call_rank[call_parent[wanted]],
+        )
+
+
+def _closed(records: NDArray[np.void]) -> NDArray[np.void]:
+    """One record an invocation: its closing one if any, with the opening one's wall time."""
+    if not len(records):
+        return records
+    records = np.take(records, np.argsort(records["number"], kind="stable"))
+    changes = np.flatnonzero(np.diff(records["number"])) + 1
+    first, last = np.append(0, changes), np.append(changes, len(records)) - 1
+    calls: NDArray[np.void] = records[last]
+    calls["wall_ns"] = records["wall_ns"][first]
+    calls["flags"] |= records["flags"][first] & IMPLICIT
+    return calls
+
+
+def _rows_of(
+    ops: NDArray[np.void], calls: NDArray[np.void]
+) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+    """The row of each op's invocation; ops of one that began before the recording are left out."""
+    row = np.searchsorted(calls["number"], ops["invocation"])
+    known = np.append(calls["number"], 0)[row] == ops["invocation"]
+    known &= ops["invocation"] > 0
+    return (ops, row) if known.all() else (ops[known], row[known])
+
+
+def _finish(
+    calls: NDArray[np.void], ops: NDArray[np.void], row: NDArray[np.int64], dumps: Dumps
+) -> None:
+    """Give an end to the invocations without one: their last op's if implicit, else this moment."""
+    last_op = np.full(len(calls), -1)
+    last_op[row] = np.arange(len(ops))  # ops are in the order of their ends: the last one stays
+    implicit = (calls["flags"] & IMPLICIT) > 0
+    seen = implicit & (last_op >= 0)
+    calls["end"][seen] = ops["end"][last_op[seen]]
+    calls["end"][implicit & ~seen] = calls["start"][implicit & ~seen]
+    calls["flags"][implicit] &= np.uint32(~OPEN & 0xFFFFFFFF)
+    now = 0 if dumps.now is None else dumps.now["ticks"]
+    still = (calls["flags"] & OPEN) > 0
+    calls["end"][still] = np.maximum(now, calls["start"][still])
+
+
+def _parents(ops: NDArray[np.void], row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The call around each: the next to end one level up, if it really encloses it.
+
+    It may not, where it was dropped at the byte limit and a later call stands in its place.
+    """
+    parent = np.full(len(ops), -1)
+    depth = ops["depth"]
+    for level in np.unique(depth).tolist():
+        inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
+        at = np.searchsorted(outer, inner)
+        inner, at = inner[at < len(outer)], at[at < len(outer)]
+        around = outer[at]
+        encloses = (row[around] == row[inner]) & (ops["start"][around] <= ops["start"][inner])
+        parent[inner[encloses]] = around[encloses]
+    return parent
+
+
+@dataclass(frozen=True)
+class Records:
+    """All threads' records end to end."""
+
+    ops: NDArray[np.void]
+    calls: NDArray[np.void]
+    thread: NDArray[np.int32]
+    call_thread: NDArray[np.int32]
+    row: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    call_parent: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, threads: Sequence[ThreadTable]) -> Records:
+        op_counts = np.array([len(table.ops) for table in threads], np.int64)
+        call_counts = np.array([len(table.calls) for table in threads], np.int64)
+        numbers = np.arange(len(threads), dtype=np.int32)
+        return cls(
+            ops=np.concatenate([np.empty(0, OP), *(table.ops for table in threads)]),
+            calls=np.concatenate([np.empty(0, INVOCATION), *(table.calls for table in threads)]),
+            thread=np.repeat(numbers, op_counts),
+            call_thread=np.repeat(numbers, call_counts),
+            row=_end_to_end([table.row for table in threads], call_counts),
+            parent=_end_to_end([table.parent for table in threads], op_counts),
+            call_parent=_end_to_end([table.call_parent for table in threads], call_counts),
+        )
+
+
+def _end_to_end(tables: list[NDArray[np.int64]], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows of tables that now follow each other; -1 stays -1."""
+    moved = [
+        np.where(rows < 0, -1, rows + at)
+        for rows, at in zip(tables, offsets_of(counts)[:-1], strict=True)
+    ]
+    return np.concatenate([np.empty(0, np.int64), *moved])
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Ticks to wall time, at the rate of the monotonic clock between two readings of all clocks."""
+
+    ticks: int
+    wall_ns: int
+    rate: float  # ns a tick
+
+    @classmethod
+    def of(cls, dumps: Dumps) -> Clock:
+        first, now = dumps.first, dumps.now
+        if first is None or now is None:
+            return cls(0, 0, 1.0)
+        ticks = int(now["ticks"]) - int(first["ticks"])
+        passed = int(now["monotonic_ns"]) - int(first["monotonic_ns"])
+        rate = passed / ticks if ticks > 0 and passed > 0 else 1.0
+        return cls(int(first["ticks"]), int(first["wall_ns"]), rate)
+
+    def _nanoseconds(self, ticks: NDArray[np.uint64]) -> NDArray[np.int64]:
+        since = (ticks - np.uint64(self.ticks)).view(np.int64)
+        # doubles hold whole ns exactly for 104 days
+        return np.rint(since * self.rate).astype(np.int64) + self.wall_ns
+
+    def times(self, records: Records) -> tuple[NDArray[np.int64], ...]:
+        """Start and end of the ops, then of the invocations, in ns since the Unix epoch."""
+        shift = self._shift(records)
+        moved = shift[records.row]
+        start = self._nanoseconds(records.ops["start"]) + moved
+        end = self._nanoseconds(records.ops["end"]) + moved
+        call_start = self._nanoseconds(records.calls["start"]) + shift
+        call_end = self._nanoseconds(records.calls["end"]) + shift
+        return start, np.maximum(start, end), call_start, np.maximum(call_start, call_end)
+
+    def _shift(self, records: Records) -> NDArray[np.int64]:
+        """How far the wall clock had been set when each outermost invocation began, in ns."""
+        calls = records.calls
+        shift = calls["wall_ns"].astype(np.int64) - self._nanoseconds(calls["start"])
+        shift[(np.abs(shift) < _CLOCK_WAS_SET_NS) | (calls["wall_ns"] == 0)] = 0
+        root = np.arange(len(calls))
+        while (records.call_parent[root] >= 0).any():
+            root = np.where(records.call_parent[root] >= 0, records.call_parent[root], root)
+        outermost: Index = shift[root]
+        return outermost

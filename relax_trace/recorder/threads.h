@@ -1,0 +1,157 @@
+/* What the recorder knows of each thread: its open calls, its records, its caches; and of each VM.
+ *
+ * A thread_state is written by its own thread alone. Others read, under the registry's lock, the
+ * published records and the counters. A vm_state is never freed: a hook can then never dangle.
+ */
+#ifndef RELAX_TRACE_THREADS_H_
+#define RELAX_TRACE_THREADS_H_
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "buffers.h"
+#include "encode.h"
+#include "intern.h"
+
+/* Android's and musl's loaders refuse initial-exec storage in a library opened at run time: build
+ * with -DRELAX_TRACE_TLS_MODEL='"global-dynamic"' there, at the price of a call an op. */
+#ifndef RELAX_TRACE_TLS_MODEL
+#define RELAX_TRACE_TLS_MODEL "initial-exec"
+#endif
+
+enum { DEPTH_MOST = 128, NAME_CACHE = 512, SIGNATURE_CACHE = 1024, THREAD_NAME_SIZE = 16 };
+
+/* A VM that is, or was, recorded. */
+typedef struct vm_state {
+  struct vm_state* next;     /* registry lock */
+  uint32_t number;           /* fixed */
+  TVMFFIObjectHandle hook;   /* fixed: the instrument, an ffi.Function whose self is this struct */
+  pthread_mutex_t edge;      /* held while an outermost invocation starts or ends, and by want() */
+  int active;                /* wrapped invocations inside; edge */
+  bool armed;                /* our hook is in the VM's slot; edge */
+  bool taken;                /* somebody replaced our hook while it was armed; edge */
+  _Atomic bool wanted;       /* a recording wants its ops; want() stores, the hook loads */
+  _Atomic bool synchronized; /* synchronise devices around each op; as wanted */
+  _Atomic uint64_t bare_thread; /* the last thread seen to run it without our wrapper, or 0 */
+} vm_state;
+
+enum { FRAME_OP, FRAME_INVOCATION, FRAME_BARE };
+
+/* An open call, or an open invocation. */
+typedef struct {
+  uint64_t start;             /* ticks */
+  const TVMFFIAny* arguments; /* what tells this call from others: its argument buffer */
+  uintptr_t stack;            /* address of the C frame that opened it */
+  vm_state* vm;
+  const entry* name;
+  uint32_t signature;
+  uint32_t invocation; /* 0: the byte limit left no room for its invocation */
+  uint16_t kind;       /* FRAME_… */
+  uint16_t flags;      /* OP_… so far */
+  bool checking;       /* FRAME_BARE: nothing but checks of its parameters so far */
+} frame;
+
+typedef struct {
+  const char* key; /* the VM's pointer to the name: stable while its executable lives */
+  uint32_t flags;
+  const entry* name;
+  const entry* signature; /* of the last call under this name */
+} cached_name;
+
+typedef struct thread_state {
+  struct thread_state* next; /* registry lock */
+  uint64_t id;               /* the operating system's */
+  char name[THREAD_NAME_SIZE];
+  _Atomic bool finished; /* the thread has ended: its state goes with its last record */
+  _Atomic uint64_t dropped_ops, dropped_invocations, lost_signatures;
+  buffer ops, invocations;
+  int depth;   /* open frames */
+  int current; /* index of the innermost FRAME_INVOCATION or FRAME_BARE, or -1 */
+  uint32_t last_invocation;
+  frame frames[DEPTH_MOST];
+  cached_name name_cache[NAME_CACHE];
+  const entry* signature_cache[SIGNATURE_CACHE];
+  uint64_t words[WORDS_MOST + 1]; /* the signature being encoded */
+} thread_state;
+
+static struct {
+  pthread_mutex_t lock;
+  thread_state* threads;
+  vm_state* vms;
+  uint32_t vm_count;
+  _Atomic uint64_t homeless_ops; /* dropped since there was no room for their thread's state */
+  uint64_t finished_dropped_ops, finished_dropped_invocations, finished_lost_signatures;
+} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_key_t thread_key; /* its destructor tells that a thread ends */
+static __thread thread_state* this_thread __attribute__((tls_model(RELAX_TRACE_TLS_MODEL)));
+
+static inline void count_one(_Atomic uint64_t* counter) { /* single writer */
+  uint64_t count = atomic_load_explicit(counter, memory_order_relaxed);
+  atomic_store_explicit(counter, count + 1, memory_order_relaxed);
+}
+
+static void thread_free(thread_state* thread) {
+  buffer_close(&thread->ops);
+  buffer_close(&thread->invocations);
+  give_back(thread, sizeof *thread);
+}
+
+/* Registry lock held: take a finished thread off the list, keeping its counts. */
+static void thread_retire(thread_state* thread) {
+  thread_state** at = &registry.threads;
+  while (*at != thread) at = &(*at)->next;
+  *at = thread->next;
+  registry.finished_dropped_ops += thread->dropped_ops;
+  registry.finished_dropped_invocations += thread->dropped_invocations;
+  registry.finished_lost_signatures += thread->lost_signatures;
+  thread_free(thread);
+}
+
+static bool thread_is_read(const thread_state* thread) {
+  return !buffer_unread(&thread->ops, 1) && !buffer_unread(&thread->invocations, 1);
+}
+
+static void thread_end(void* state) {
+  thread_state* thread = (thread_state*)state;
+  this_thread = NULL;
+  pthread_mutex_lock(&registry.lock);
+  atomic_store(&thread->finished, true);
+  if (thread_is_read(thread)) thread_retire(thread);
+  pthread_mutex_unlock(&registry.lock);
+}
+
+static uint64_t thread_system_id(void) { return (uint64_t)syscall(SYS_gettid); }
+
+static __attribute__((noinline)) thread_state* thread_begin(void) {
+  thread_state* thread = (thread_state*)reserve(sizeof *thread, true);
+  if (!thread) return NULL;
+  thread->id = thread_system_id();
+  thread->current = -1;
+  pthread_getname_np(pthread_self(), thread->name, sizeof thread->name);
+  if (!buffer_open(&thread->ops, sizeof(op_record)) ||
+      !buffer_open(&thread->invocations, sizeof(invocation_record)) ||
+      pthread_setspecific(thread_key, thread)) {
+    thread_free(thread);
+    return NULL;
+  }
+  pthread_mutex_lock(&registry.lock);
+  thread->next = registry.threads;
+  registry.threads = thread;
+  pthread_mutex_unlock(&registry.lock);
+  return this_thread = thread;
+}
+
+static inline thread_state* current_thread(void) {
+  thread_state* thread = this_thread;
+  if (UNLIKELY(!thread)) thread = thread_begin();
+  return thread;
+}
+
+#endif /* RELAX_TRACE_THREADS_H_ */
