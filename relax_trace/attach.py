@@ -1,7 +1,7 @@
-"""Attach the recorder to a VirtualMachine: arm its instrument, make its calls invocations; and undo it.
+"""Attach the recorder to a VirtualMachine: its calls become invocations; and take it off again.
 
-While attached, the VM object is of a subclass of its own class, made on the fly: ``isinstance`` holds,
-and ``vm["main"]`` gives a native wrapper in place of the VM's own function.
+While attached, the VM object is of a subclass of its own class, made on the fly: ``isinstance``
+holds, and ``vm["main"]`` gives a native wrapper in place of the VM's own function.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-import wrapt
-
 from .errors import InstrumentError
+from .import_hook import after_import
 from .recorder.native import load
 
 # What vm[...] also finds, and is no call into the model.
@@ -43,7 +42,7 @@ class Attachment:
     """What is known of one VM for as long as it lives; the recorder knows it by ``number``."""
 
     number: int
-    vm_class: type
+    vm_class: Any
     recordings: int = 0  # how many have it attached
     active: int = 0  # how many of them are not paused
     synchronized: int = 0  # how many of the active ones want synchronised times
@@ -59,8 +58,8 @@ _evaluator_numbers = itertools.count()
 def attach(vm: Any) -> Attachment:
     """Make ``vm`` recordable; every call needs one :func:`detach`.
 
-    Raises ``TypeError`` for anything but a ``tvm.relax.VirtualMachine``, ``InstrumentError`` for a VM
-    whose instrument the user set.
+    Raises ``TypeError`` for anything but a ``tvm.relax.VirtualMachine``, ``InstrumentError`` for a
+    VM whose instrument the user set.
     """
     _check(vm)
     native = load()
@@ -72,7 +71,7 @@ def attach(vm: Any) -> Attachment:
             attachment.vm_class = type(vm)
             vm._invoke_stateful = _wrapper(vm, attachment, "invoke_stateful")
             vm._invoke_closure = _wrapper(vm, attachment, "invoke_closure")
-            vm.__class__ = _recorded_class(type(vm))
+            vm.__class__ = _recorded_class(attachment.vm_class)
         attachment.recordings += 1
         return attachment
 
@@ -135,7 +134,7 @@ def _wrapper(vm: Any, attachment: Attachment, name: str) -> Any:
 
 
 @functools.cache
-def _recorded_class(vm_class: type) -> type:
+def _recorded_class(vm_class: Any) -> type:
     """A subclass of the user's VM class whose entry points are recorded as invocations."""
     methods = {
         "__getitem__": _getitem(vm_class),
@@ -178,7 +177,7 @@ def _refuse_instrument(vm: Any, instrument: Any) -> None:
 
 
 def _time_evaluator(vm_class: Any) -> Any:
-    """TVM's evaluator looks its function up by name: in the VM, or, without one, among the globals."""
+    """TVM's evaluator looks its function up by name: in the VM or, without one, in the globals."""
     signature = inspect.signature(vm_class.time_evaluator)
 
     @functools.wraps(vm_class.time_evaluator)
@@ -199,7 +198,7 @@ def _time_evaluator(vm_class: Any) -> Any:
 
 
 def _watch_instruments(module: Any) -> None:
-    """Remember which VMs have an instrument of the user's: TVM can't tell, for the slot has no getter."""
+    """Remember which VMs have an instrument of the user's: the slot has no getter."""
     vm_class = module.VirtualMachine
     original = vm_class.set_instrument
 
@@ -211,4 +210,4 @@ def _watch_instruments(module: Any) -> None:
     vm_class.set_instrument = set_instrument
 
 
-wrapt.register_post_import_hook(_watch_instruments, "tvm.runtime.vm")
+after_import("tvm.runtime.vm", _watch_instruments)

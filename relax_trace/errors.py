@@ -2,7 +2,7 @@
 
 
 class RelaxTraceError(Exception):
-    """Base of every error that relax_trace raises on purpose; the command line prints it as one line."""
+    """Base of every error raised on purpose; the command line prints it as one line."""
 
 
 class TraceFileError(RelaxTraceError, ValueError):

@@ -1,9 +1,10 @@
-"""Many byte strings of different lengths as one array with offsets, and how to lay them out fast."""
+"""Many byte strings of different lengths as one array with offsets, and joining them fast."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -51,36 +52,39 @@ def offsets_of(lengths: Index) -> Index:
 def scatter(out: Bytes, at: Index, pieces: Ragged, index: Index | None = None) -> None:
     """Write string ``index[i]`` of ``pieces`` to ``out`` from byte ``at[i]`` on, for every ``i``.
 
-    Strings of one length are moved together as rows of a matrix, which numpy does with one
-    memory copy a row: the cost depends on the number of strings, hardly on how many differ.
+    Strings of one length are moved together, with one memory copy each: the cost depends on the
+    number of strings, hardly on how many differ.
     """
-    if index is None:
-        index = np.arange(len(at))
-    if not len(at):
-        return
-    lengths = pieces.lengths
-    order, bounds = group_by(lengths[index])
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    starts, lengths = pieces.offsets[:-1], pieces.lengths
+    if index is not None:
+        starts, lengths = starts[index], lengths[index]
+    order, bounds = group_by(lengths)
+    for first, last in pairwise(bounds):
         rows = order[first:last]
-        width = int(lengths[index[rows[0]]])
+        width = int(lengths[rows[0]])
         if width:
-            _scatter_rows(out, at[rows], pieces, index[rows], width)
+            _windows(out, width)[at[rows]] = _windows(pieces.data, width)[starts[rows]]
 
 
-def _scatter_rows(out: Bytes, at: Index, pieces: Ragged, index: Index, width: int) -> None:
-    source = np.lib.stride_tricks.sliding_window_view(pieces.data, width)
-    target = np.lib.stride_tricks.sliding_window_view(out, width, writeable=True)
-    target[at] = source[pieces.offsets[index]]
+def _windows(data: Bytes, width: int) -> NDArray[np.void]:
+    """Item ``i`` is the bytes from ``i`` to ``i + width``: numpy moves such an item as a whole."""
+    windows: NDArray[np.void] = np.ndarray((len(data) - width + 1,), f"V{width}", data, 0, (1,))
+    return windows
 
 
 def group_by(keys: Index) -> tuple[Index, list[int]]:
-    """Sort positions by key: ``(order, bounds)``, group ``g`` being ``order[bounds[g]:bounds[g + 1]]``."""
-    if len(keys) and 0 <= keys.min() and keys.max() < 1 << 16:
+    """Sort positions by key: ``(order, bounds)``.
+
+    Group ``g`` is ``order[bounds[g]:bounds[g + 1]]``, in the order of the positions.
+    """
+    if not len(keys):
+        return np.zeros(0, np.int64), [0]
+    if 0 <= keys.min() and keys.max() < 1 << 16:
         keys = keys.astype(np.uint16)  # numpy sorts 16-bit integers by radix: linear, and stable
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
-    starts = np.flatnonzero(np.concatenate([[True], ranked[1:] != ranked[:-1]])) if len(keys) else []
-    return order, [*map(int, starts), len(keys)]
+    starts = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
+    return order, [0, *starts.tolist(), len(keys)]
 
 
 Part: TypeAlias = bytes | Bytes | Ragged | tuple[Ragged, Index]
@@ -92,29 +96,55 @@ def concatenate(count: int, parts: Sequence[Part]) -> Ragged:
     A part is the same ``bytes`` for every row, a ``(count, width)`` byte matrix, a :class:`Ragged`
     of ``count`` strings, or ``(table, index)``: string ``index[i]`` of ``table`` for row ``i``.
     """
-    columns = [_column(count, part) for part in parts]
-    lengths = sum((table.lengths[index] for table, index in columns), np.zeros(count, np.int64))
-    offsets = offsets_of(lengths)
+    parts = _merged(parts)
+    lengths = [_lengths(part) for part in parts]
+    total = np.zeros(count, np.int64)
+    for length in lengths:
+        total += length
+    offsets = offsets_of(total)
     out = np.empty(int(offsets[-1]), np.uint8)
     at = offsets[:-1].copy()
-    for table, index in columns:
-        scatter(out, at, table, index)
-        at += table.lengths[index]
+    for part, length in zip(parts, lengths, strict=True):
+        _place(out, at, part)
+        at += length
     return Ragged(out, offsets)
 
 
-def _column(count: int, part: Part) -> tuple[Ragged, Index]:
-    if isinstance(part, tuple):
-        return part
+def _merged(parts: Sequence[Part]) -> list[Part]:
+    """The same parts, with neighbours that are equal in all rows joined: fewer passes."""
+    merged: list[Part] = []
+    for part in parts:
+        same = part[0][0] if isinstance(part, tuple) and len(part[0]) == 1 else part
+        if isinstance(same, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += same
+        else:
+            merged.append(same)
+    return merged
+
+
+def _lengths(part: Part) -> int | Index:
     if isinstance(part, bytes):
-        return Ragged.from_bytes([part]), np.zeros(count, np.int64)
-    if isinstance(part, Ragged):
-        return part, np.arange(count)
-    width = part.shape[1]
-    return Ragged(part.reshape(-1), np.arange(count + 1, dtype=np.int64) * width), np.arange(count)
+        return len(part)
+    if isinstance(part, tuple):
+        return part[0].lengths[part[1]]
+    return part.lengths if isinstance(part, Ragged) else part.shape[1]
+
+
+def _place(out: Bytes, at: Index, part: Part) -> None:
+    if isinstance(part, tuple):
+        scatter(out, at, *part)
+    elif isinstance(part, Ragged):
+        scatter(out, at, part)
+    elif isinstance(part, bytes):
+        if part and len(at):
+            _windows(out, len(part))[at] = np.frombuffer(part, f"V{len(part)}")
+    elif part.size:
+        _windows(out, part.shape[1])[at] = part.view(f"V{part.shape[1]}")[:, 0]
 
 
 def decimal(values: NDArray[np.int64]) -> tuple[Ragged, Index]:
     """Decimal text of integers, as ``(table, index)``: each distinct value is rendered once."""
+    if len(values) and (values == values[0]).all():  # as most dimensions of a model are
+        return Ragged.from_bytes([b"%d" % values[0]]), np.zeros(len(values), np.int64)
     distinct, index = np.unique(values, return_inverse=True)
     return Ragged.from_bytes([b"%d" % value for value in distinct.tolist()]), index.astype(np.int64)

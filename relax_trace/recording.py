@@ -10,7 +10,6 @@ import weakref
 from types import TracebackType
 from typing import Any, Literal
 
-
 from .attach import Attachment, activate, attach, deactivate, detach, instrument_was_taken
 from .errors import InstrumentError, RelaxTraceWarning
 from .recorder.decode import Labels, extern_suffixes, to_trace
@@ -148,15 +147,16 @@ class Recording:
         """What was recorded. Raises ``RuntimeError`` while the recording runs."""
         if self._trace is None:
             if not self._stopped:
-                raise RuntimeError("the trace is there once the recording has ended: leave the `with`")
-            self._trace = to_trace(self.dumps, self._windows, _labels(self._attachment))
+                raise RuntimeError(
+                    "the trace is there once the recording has ended: leave the `with`"
+                )
+            labels = _labels(self._attachment)
+            self._trace = to_trace(self.dumps, self._windows, labels)
             _warn_if_empty(self._trace)
         return self._trace
 
 
-def record(
-    vm: Any, *, timing: Timing = "host", memory_limit: int = MEMORY_LIMIT
-) -> Recording:
+def record(vm: Any, *, timing: Timing = "host", memory_limit: int = MEMORY_LIMIT) -> Recording:
     """Record the op calls of ``vm``, a ``tvm.relax.VirtualMachine``, until the ``with`` is left.
 
     ``timing="host"`` takes times around each call as the host sees it: on an asynchronous device
@@ -165,7 +165,7 @@ def record(
     beyond it calls are dropped, and counted in ``trace.losses``.
 
     Raises ``TypeError`` for anything but a VM, ``InstrumentError`` if its instrument is in use,
-    ``RecorderError`` if the native recorder can't be loaded, ``ValueError`` for a limit below 1 MiB.
+    ``RecorderError`` if the native recorder can't be loaded, ``ValueError`` below 1 MiB.
     """
     return Recording(vm, timing, memory_limit)
 
@@ -173,7 +173,7 @@ def record(
 def profile(
     vm: Any, function: str = "main", *args: Any, number: int = 1, repeat: int = 1
 ) -> Report:
-    """Run ``vm[function](*args)`` once to warm up, then ``number * repeat`` times recorded; add it up.
+    """Run ``vm[function](*args)`` once to warm up, then ``number * repeat`` times, and add it up.
 
     Times are synchronized with the device. Arguments may be tensors, numpy arrays, numbers, and
     tuples or lists of them. Raises what the call raises, and what :func:`record` does.
@@ -208,7 +208,9 @@ def _labels(attachment: Attachment) -> Labels:
     configuration = {"Number of threads": str(threads())} if threads else {}
     return Labels(
         vms={attachment.number: "vm"},
-        threads={thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id},
+        threads={
+            thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id
+        },
         suffixes=extern_suffixes(tvm_ffi.registry.list_global_func_names()),
         process=os.path.basename(sys.argv[0]) or "python",
         configuration={**configuration, "Executor": "VM"},
@@ -218,8 +220,8 @@ def _labels(attachment: Attachment) -> Labels:
 def _warn_if_empty(trace: Trace) -> None:
     if len(trace.invocations) and not len(trace) and not trace.losses.ops:
         warnings.warn(
-            "the VM ran and reported no op call, as one built with exec_mode='compiled' does: build the "
-            "model with exec_mode='bytecode' (the default of tvm.compile) to see its ops",
+            "the VM ran and reported no op call, as one built with exec_mode='compiled' does: "
+            "build the model with exec_mode='bytecode' (the default of tvm.compile) to see its ops",
             RelaxTraceWarning,
             stacklevel=3,
         )

@@ -5,16 +5,15 @@ A signature is a sequence of 64-bit words. Each argument starts with a tag word,
 
 ========  =======================  ==========================  ==================================
 kind      count                    info                        words that follow
-========  =======================  ==========================  ==================================
+========  =======================  ==========================  ================================
 TENSOR    dimensions               dtype (DLPack)              device type << 32 | id, dimensions
 SHAPE     dimensions               0                           dimensions
 TUPLE     elements                 0                           the elements, each with its tag
 INT       0                        0                           the value
-STRING    bytes, at most 64        0                           the bytes, padded to whole words
 DTYPE     0                        dtype (DLPack)              none
 RESULT    0                        0                           none: what follows is the result
 ELLIPSIS  0                        0                           none: something is left out here
-OBJECT    0                        0                           none: a tuple's element without a shape
+OBJECT    0                        0                           none: an element without a shape
 ========  =======================  ==========================  ==================================
 
 dtype is ``code | bits << 8 | lanes << 16``, as in DLPack's ``DLDataType``.
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from .errors import TraceFileError
 from .ragged import Index, Part, Ragged, concatenate, decimal, group_by, scatter
 
-TENSOR, SHAPE, TUPLE, INT, STRING, DTYPE, RESULT, ELLIPSIS, OBJECT = range(1, 10)
+TENSOR, SHAPE, TUPLE, INT, DTYPE, RESULT, ELLIPSIS, OBJECT = range(1, 9)
 MAX_DEPTH = 16  # the recorder stops at 8 levels of tuples; more can only be damage
 
 NO_DEVICE = -1
@@ -109,9 +108,9 @@ class Signatures:
 
     @property
     def texts(self) -> Ragged:
-        """Classic spelling of each: ``float32[1, 64], (int64[], int64[])``, tensors and tuples of them.
+        """Classic spelling of each: ``float32[1, 64], (int64[], int64[])``, tensors and tuples.
 
-        A call without a tensor shows what it has instead: ``shape[64], 0, "global"``.
+        A call without a tensor shows what it has instead: ``shape[64], 0``.
         """
         return self._described.texts
 
@@ -122,12 +121,12 @@ class Signatures:
 
     @property
     def devices(self) -> Index:
-        """``type << 32 | id`` of the last tensor argument (of the result where no argument has one), or -1."""
+        """``type << 32 | id`` of the last tensor argument (of the result if none), or -1."""
         return self._described.devices
 
     @property
     def destinations(self) -> Index:
-        """``type << 32 | id`` of the result where it lies elsewhere than the arguments (a copy), or -1."""
+        """``type << 32 | id`` of a result elsewhere than the arguments (a copy), or -1."""
         return self._described.destinations
 
     @cached_property
@@ -151,7 +150,7 @@ class _Described:
 
 
 def _describe(signatures: Signatures) -> _Described:
-    """Render signatures a structure at a time: those of one structure differ in their numbers alone."""
+    """Render signatures a structure at a time: within one, only the numbers differ."""
     count = len(signatures)
     has_tensor = np.zeros(count, bool)
     devices = np.full(count, NO_DEVICE, np.int64)
@@ -182,7 +181,7 @@ def _reassemble(count: int, rendered: list[tuple[Index, Ragged]]) -> Ragged:
 
 
 def _structures(signatures: Signatures) -> Iterator[tuple[Index, _Structure]]:
-    """Group signatures by everything but their numbers: kinds, counts, dtypes, devices, strings."""
+    """Group signatures by everything but their numbers: kinds, counts, dtypes, devices."""
     lengths = np.diff(signatures.offsets)
     pending: list[tuple[Index, int, _Structure]] = [(np.arange(len(signatures)), 0, ())]
     while pending:
@@ -193,8 +192,8 @@ def _structures(signatures: Signatures) -> Iterator[tuple[Index, _Structure]]:
         rows = rows[~done]
         if not len(rows):
             continue
-        for group, fixed in _split(signatures, lengths, rows, at):
-            item, following = _item(fixed, at)
+        for group, tag, device in _split(signatures, lengths, rows, at):
+            item, following = _item(tag, device, at)
             if (lengths[group] < following).any():
                 raise TraceFileError(f"signature {group[0]} is damaged: it ends inside an argument")
             pending.append((group, following, (*items, item)))
@@ -202,20 +201,20 @@ def _structures(signatures: Signatures) -> Iterator[tuple[Index, _Structure]]:
 
 def _split(
     signatures: Signatures, lengths: Index, rows: Index, at: int
-) -> Iterator[tuple[Index, list[int]]]:
-    """Split ``rows`` by the tag at word ``at`` and by those of its words that belong to the structure."""
-    for tagged in _split_at(signatures, rows, at):
-        tag = int(signatures.words[signatures.offsets[tagged[0]] + at])
-        kind, size = tag >> 56, tag >> 32 & 0xFFFFFF
-        fixed = 1 if kind == TENSOR else (size + 7) // 8 if kind == STRING else 0
-        if (lengths[tagged] < at + 1 + fixed).any():
-            raise TraceFileError(f"signature {tagged[0]} is damaged: it ends inside an argument")
-        groups = [tagged]
-        for position in range(at + 1, at + 1 + fixed):
-            groups = [part for group in groups for part in _split_at(signatures, group, position)]
-        for group in groups:
-            first = int(signatures.offsets[group[0]]) + at
-            yield group, signatures.words[first : first + 1 + fixed].tolist()
+) -> Iterator[tuple[Index, int, int]]:
+    """Split ``rows`` by the tag at word ``at``, tensors by their device too: rows, tag, device."""
+    for group in _split_at(signatures, rows, at):
+        tag = int(signatures.words[signatures.offsets[group[0]] + at])
+        if tag >> 56 != TENSOR:
+            yield group, tag, NO_DEVICE
+            continue
+        if (lengths[group] < at + 2).any():
+            raise TraceFileError(f"signature {group[0]} is damaged: it ends inside an argument")
+        for part in _split_at(signatures, group, at + 1):
+            device = int(signatures.words[signatures.offsets[part[0]] + at + 1])
+            if device >> 63:
+                raise TraceFileError(f"signature {part[0]} is damaged: no device has code {device}")
+            yield part, tag, device
 
 
 def _split_at(signatures: Signatures, rows: Index, at: int) -> list[Index]:
@@ -226,24 +225,20 @@ def _split_at(signatures: Signatures, rows: Index, at: int) -> list[Index]:
     return [rows[order[a:b]] for a, b in pairwise(bounds)]
 
 
-def _item(fixed: list[int], at: int) -> tuple[_Item, int]:
-    """Read an argument's tag and fixed words: the item, and where the next one starts."""
-    kind, count, info = fixed[0] >> 56, fixed[0] >> 32 & 0xFFFFFF, fixed[0] & 0xFFFFFFFF
-    after = at + len(fixed)
+def _item(tag: int, device: int, at: int) -> tuple[_Item, int]:
+    """The argument whose tag is word ``at``, and where the next one starts."""
+    kind, count, info = tag >> 56, tag >> 32 & 0xFFFFFF, tag & 0xFFFFFFFF
     if kind == TENSOR:
-        return _Item(kind, count, dtype_name(info), after, fixed[1]), after + count
+        return _Item(kind, count, dtype_name(info), at + 2, device), at + 2 + count
     if kind == SHAPE:
-        return _Item(kind, count, "shape", after, NO_DEVICE), after + count
+        return _Item(kind, count, "shape", at + 1, NO_DEVICE), at + 1 + count
     if kind == INT:
-        return _Item(kind, 1, "", after, NO_DEVICE), after + 1
-    if kind == STRING:
-        raw = b"".join(word.to_bytes(8, "little") for word in fixed[1:])[:count]
-        return _Item(kind, 0, f'"{raw.decode("utf-8", "backslashreplace")}"', after, NO_DEVICE), after
+        return _Item(kind, 1, "", at + 1, NO_DEVICE), at + 2
     if kind == DTYPE:
-        return _Item(kind, 0, dtype_name(info), after, NO_DEVICE), after
+        return _Item(kind, 0, dtype_name(info), at + 1, NO_DEVICE), at + 1
     if kind in (TUPLE, RESULT, ELLIPSIS, OBJECT):
         text = "object" if kind == OBJECT else "..."
-        return _Item(kind, count, text, after, NO_DEVICE), after
+        return _Item(kind, count, text, at + 1, NO_DEVICE), at + 1
     raise TraceFileError(f"a signature is damaged: it holds an argument of unknown kind {kind}")
 
 
@@ -276,7 +271,7 @@ def _joined(groups: list[list[Part]]) -> list[Part]:
 def _next_argument(
     signatures: Signatures, rows: Index, rest: list[_Item], depth: int
 ) -> tuple[bool, list[Part]]:
-    """Take one argument, a tuple with all its elements, off ``rest``: has it a tensor, and its text."""
+    """Take an argument, a tuple with all its elements, off ``rest``: has it a tensor; its text."""
     item = rest.pop(0)
     if item.kind == TUPLE:
         if depth > MAX_DEPTH:
@@ -284,7 +279,7 @@ def _next_argument(
         if rest and rest[0].kind == ELLIPSIS:
             rest.pop(0)
             return False, [f"({item.count} elements)".encode()]
-        elements = []
+        elements: list[tuple[bool, list[Part]]] = []
         while rest and len(elements) < item.count:
             elements.append(_next_argument(signatures, rows, rest, depth + 1))
         return any(tensor for tensor, _ in elements), [
@@ -294,11 +289,11 @@ def _next_argument(
         ]
     if item.kind not in (TENSOR, SHAPE, INT):
         return False, [item.text.encode()]
-    columns = [
+    columns: list[list[Part]] = [
         [decimal(signatures.words[signatures.offsets[rows] + item.at + i].view(np.int64))]
         for i in range(item.count)
     ]
-    numbers = _joined([*columns])
+    numbers = _joined(columns)
     if item.kind == INT:
         return False, numbers
     return item.kind == TENSOR, [f"{item.text}[".encode(), *numbers, b"]"]

@@ -83,8 +83,8 @@ class Invocations:
     """The calls from outside into a VM, one row each; all arrays are of shape ``(n,)``.
 
     ``start`` and ``end`` are int64 nanoseconds since the Unix epoch. ``function`` indexes
-    ``Trace.names``, ``vm`` ``Trace.vms``, ``thread`` ``Trace.threads``; ``parent`` is the invocation
-    inside which this one ran, or -1; ``error`` indexes ``Trace.errors``, or is -1; ``flags`` holds
+    ``Trace.names``, ``vm`` ``Trace.vms``, ``thread`` ``Trace.threads``; ``parent`` is the row of
+    the one inside which it ran, or -1; ``error`` indexes ``Trace.errors``, or is -1; ``flags`` holds
     ``FAILED``, ``IMPLICIT`` and ``OPEN``.
     """
 
@@ -119,7 +119,7 @@ class Trace:
 
     ``start``, ``end``: int64 ns since the Unix epoch. ``name`` indexes ``names``, ``signature``
     ``signatures`` (0: no argument), ``device`` ``devices`` (-1: unknown), ``thread`` ``threads``,
-    ``invocation`` ``invocations``. ``parent`` is the row of the enclosing call, or -1 directly under
+    ``invocation`` ``invocations``. ``parent`` is the row of the enclosing call, or -1 right under
     the invocation. ``flags``: ``ABORTED``, ``SYNCHRONIZED``, ``SIGNATURE_LOST``.
     ``kinds[name]`` indexes :data:`KINDS`. ``configuration`` are the lines under the classic table.
     """
@@ -177,7 +177,7 @@ class Trace:
     ) -> Report:
         """Add the calls up to TVM's classic per-op table.
 
-        ``calls="tensors"`` lists the calls with a tensor among their arguments, ``"all"`` every one.
+        ``calls="tensors"`` lists the calls with a tensor among their arguments, ``"all"`` all.
         ``inclusive=True`` counts the time of nested calls in the calls around them as well.
         """
         from .report import Report
@@ -231,17 +231,21 @@ class Trace:
     def take_invocations(
         self, wanted: NDArray[np.bool_], keep: NDArray[np.bool_] | None = None
     ) -> Trace:
-        """The invocations where ``wanted`` (shape ``(len(invocations),)``) is true, with their calls."""
+        """The invocations where the mask ``wanted`` is true, with their calls."""
         inside = wanted[self.invocation]
         trace = self._take_ops(inside if keep is None else keep & inside)
         renumbered = np.append(np.cumsum(wanted, dtype=np.int32) - 1, np.int32(-1))
-        kept = Invocations(*(getattr(self.invocations, f.name)[wanted] for f in fields(Invocations)))
+        kept = Invocations(
+            *(getattr(self.invocations, f.name)[wanted] for f in fields(Invocations))
+        )
         parent = kept.parent
         outside = np.append(~wanted, False)  # the last entry answers for a parent of -1
         while outside[parent].any():
             parent = np.where(outside[parent], self.invocations.parent[parent], parent)
         kept = replace(kept, parent=renumbered[parent].astype(np.int32))
-        return replace(trace, invocation=renumbered[trace.invocation].astype(np.int32), invocations=kept)
+        return replace(
+            trace, invocation=renumbered[trace.invocation].astype(np.int32), invocations=kept
+        )
 
     def _take_ops(self, keep: NDArray[np.bool_]) -> Trace:
         if keep.all():
@@ -306,7 +310,9 @@ def concatenate(traces: Sequence[Trace]) -> Trace:
         columns["device"].append(device_maps[i][trace.device])
         columns["thread"].append(thread_maps[i][trace.thread])
         columns["invocation"].append(trace.invocation + np.int32(calls))
-        columns["parent"].append(np.where(trace.parent < 0, -1, trace.parent + ops).astype(np.int32))
+        columns["parent"].append(
+            np.where(trace.parent < 0, -1, trace.parent + ops).astype(np.int32)
+        )
         columns["flags"].append(trace.flags)
         rows["start"].append(table.start)
         rows["end"].append(table.end)
@@ -361,7 +367,9 @@ def check(trace: Trace) -> None:
             raise TraceFileError(f"column {f.name!r} does not have {len(ops)} rows like the others")
     for f in fields(Invocations):
         if getattr(calls, f.name).shape != calls.start.shape:
-            raise TraceFileError(f"column {f.name!r} of the invocations is not {len(calls)} rows long")
+            raise TraceFileError(
+                f"column {f.name!r} of the invocations is not {len(calls)} rows long"
+            )
     if trace.kinds.shape != (len(trace.names),) or (trace.kinds >= len(KINDS)).any():
         raise TraceFileError("the table of names is damaged: a name without a known kind")
     _check_range("name", ops.name, 0, len(trace.names))
@@ -377,6 +385,12 @@ def check(trace: Trace) -> None:
     _check_range("error", calls.error, -1, len(trace.errors))
     if (ops.parent >= np.arange(len(ops))).any():
         raise TraceFileError("column 'parent' is damaged: a call comes before its parent")
+    if (ops.end < ops.start).any() or (calls.end < calls.start).any():
+        raise TraceFileError("column 'end' is damaged: a call ends before it starts")
+    if (np.diff(ops.start) < 0).any():
+        raise TraceFileError("column 'start' is damaged: calls are not in order of their start")
+    if len(trace.signatures) and trace.signatures.offsets[1] != 0:
+        raise TraceFileError("the table of signatures is damaged: number 0 is not the empty one")
     if (calls.parent >= np.arange(len(calls))).any():
         raise TraceFileError("column 'parent' of the invocations is damaged: a parent comes later")
 

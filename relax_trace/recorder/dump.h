@@ -15,14 +15,14 @@
 enum { DUMP_VERSION = 1 };
 
 typedef struct {
-  char magic[8];   /* "RLXTRACE" */
+  char magic[8]; /* "RLXTRACE" */
   uint32_t version;
-  uint32_t flags;  /* 1: more records wait; 2: ticks are the time-stamp counter's */
-  uint64_t size;   /* of the whole dump, bytes */
+  uint32_t flags; /* 1: more records wait; 2: ticks are the time-stamp counter's */
+  uint64_t size;  /* of the whole dump, bytes */
   uint64_t pid;
   clock_reading first, now; /* when the recorder began, and at this dump */
   uint64_t dropped_ops, dropped_invocations, lost_signatures; /* since begin() */
-  uint32_t name_first, name_count;           /* numbers of the names and signatures that follow */
+  uint32_t name_first, name_count; /* numbers of the names and signatures that follow */
   uint32_t signature_first, signature_count;
   uint64_t name_bytes, signature_words;
   uint64_t thread_count;
@@ -163,12 +163,12 @@ static void commit(const char* at, uint64_t thread_count) {
 }
 
 /* Sum of one counter over all threads, those that have ended included. */
-#define SUM_OF(counter, finished)                                             \
-  ({                                                                          \
-    uint64_t sum_ = (finished);                                               \
-    for (const thread_state* at_ = registry.threads; at_; at_ = at_->next)    \
-      sum_ += atomic_load_explicit(&at_->counter, memory_order_relaxed);      \
-    sum_;                                                                     \
+#define SUM_OF(counter, finished)                                          \
+  ({                                                                       \
+    uint64_t sum_ = (finished);                                            \
+    for (const thread_state* at_ = registry.threads; at_; at_ = at_->next) \
+      sum_ += atomic_load_explicit(&at_->counter, memory_order_relaxed);   \
+    sum_;                                                                  \
   })
 
 static uint64_t all_dropped_ops(void) {

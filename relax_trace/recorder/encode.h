@@ -13,18 +13,17 @@ enum {
   WORD_SHAPE,
   WORD_TUPLE,
   WORD_INT,
-  WORD_STRING,
   WORD_DTYPE,
   WORD_RESULT,
   WORD_ELLIPSIS,
   WORD_OBJECT
 };
-enum { WORDS_MOST = 2048, STRING_MOST = 64, TUPLE_DEPTH_MOST = 8 };
+enum { WORDS_MOST = 2048, TUPLE_DEPTH_MOST = 8 };
 
 /* How much of its arguments a call shows; chosen by its name. */
 enum {
   SHOW_TENSORS = 0, /* tensors, shapes and tuples of them */
-  SHOW_SCALARS = 1, /* integers, strings and dtypes as well: what an allocation is made of */
+  SHOW_SCALARS = 1, /* integers and dtypes as well: what an allocation is made of */
   HIDE_TUPLES = 2   /* of a tuple the number of its elements alone */
 };
 
@@ -70,20 +69,10 @@ static inline void encode_tensor(encoder* to, const DLTensor* tensor) {
   encode_numbers(to, tensor->shape, dimensions);
 }
 
-static void encode_shape(encoder* to, const TVMFFIShapeCell* shape) {
+static inline void encode_shape(encoder* to, const TVMFFIShapeCell* shape) {
   if (!encode_room(to, shape->size > WORDS_MOST ? -1 : (int64_t)shape->size + 1)) return;
   to->words[to->count++] = tag_word(WORD_SHAPE, shape->size, 0);
   encode_numbers(to, shape->data, (int)shape->size);
-}
-
-static void encode_string(encoder* to, TVMFFIByteArray text) {
-  size_t size = text.size < STRING_MOST ? text.size : STRING_MOST;
-  size_t words = (size + 7) / 8;
-  if (!encode_room(to, (int64_t)words + 1)) return;
-  to->words[to->count++] = tag_word(WORD_STRING, size, 0);
-  if (words) to->words[to->count + (int)words - 1] = 0;
-  if (size) memcpy(&to->words[to->count], text.data, size);
-  to->count += (int)words;
 }
 
 static void encode_value(encoder* to, const TVMFFIAny* value, uint32_t show, int depth);
@@ -106,8 +95,7 @@ static void encode_tuple(encoder* to, const TVMFFISeqCell* tuple, uint32_t show,
   }
 }
 
-static void encode_scalar(encoder* to, const TVMFFIAny* value) {
-  TVMFFIByteArray text;
+static inline void encode_scalar(encoder* to, const TVMFFIAny* value) {
   if (value->type_index == kTVMFFIInt || value->type_index == kTVMFFIBool) {
     if (!encode_room(to, 2)) return;
     to->words[to->count++] = tag_word(WORD_INT, 0, 0);
@@ -115,8 +103,6 @@ static void encode_scalar(encoder* to, const TVMFFIAny* value) {
   } else if (value->type_index == kTVMFFIDataType) {
     if (!encode_room(to, 1)) return;
     to->words[to->count++] = tag_word(WORD_DTYPE, 0, dtype_info(value->v_dtype));
-  } else if (string_of(value, &text)) {
-    encode_string(to, text);
   }
 }
 
@@ -133,13 +119,24 @@ static void encode_value(encoder* to, const TVMFFIAny* value, uint32_t show, int
   }
 }
 
-static inline void encode_arguments(encoder* to, const TVMFFIAny* arguments, int count, uint32_t show) {
+static inline void encode_arguments(encoder* to, const TVMFFIAny* arguments, int count,
+                                    uint32_t show) {
   for (int i = 0; i < count; ++i) {
     const TVMFFIAny* argument = &arguments[i];
-    if (LIKELY(argument->type_index == kTVMFFITensor)) {
-      encode_tensor(to, (const DLTensor*)cell_of(argument->v_obj));
-    } else if (argument->type_index >= kTVMFFIDLTensorPtr || show & SHOW_SCALARS) {
-      encode_value(to, argument, show, 0);
+    switch (argument->type_index) {
+      case kTVMFFITensor:
+        encode_tensor(to, (const DLTensor*)cell_of(argument->v_obj));
+        break;
+      case kTVMFFIShape:
+        encode_shape(to, (const TVMFFIShapeCell*)cell_of(argument->v_obj));
+        break;
+      case kTVMFFIDLTensorPtr:
+      case kTVMFFIArray:
+      case kTVMFFIList:
+        encode_value(to, argument, show, 0);
+        break;
+      default:
+        if (show & SHOW_SCALARS) encode_scalar(to, argument);
     }
   }
 }

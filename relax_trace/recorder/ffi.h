@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
 #include <tvm/ffi/c_api.h>
 
 #define LIKELY(condition) __builtin_expect(!!(condition), 1)

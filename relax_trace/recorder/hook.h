@@ -21,7 +21,7 @@ static inline void write_op(thread_state* thread, const frame* op, uint64_t end,
   record->start = op->start;
   record->end = end;
   record->name = op->name->number;
-  record->signature = op->signature;
+  record->signature = op->signature ? op->signature->number : 0;
   record->invocation = op->invocation;
   record->depth = (uint16_t)(op - thread->frames);
   record->flags = op->flags | flags;
@@ -35,7 +35,8 @@ static inline uint32_t current_invocation(const thread_state* thread) {
 
 static void find_current(thread_state* thread) {
   thread->current = thread->depth - 1;
-  while (thread->current >= 0 && thread->frames[thread->current].kind == FRAME_OP) --thread->current;
+  while (thread->current >= 0 && thread->frames[thread->current].kind == FRAME_OP)
+    --thread->current;
 }
 
 /* Close every frame from `depth` up: their end was never announced, since something threw. */
@@ -50,8 +51,8 @@ static __attribute__((noinline)) void abandon(thread_state* thread, int depth, u
 /* ---- invocations ---- */
 
 /* Open a frame for an invocation and write its opening record. NULL below the deepest nesting. */
-static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* function, uint16_t kind,
-                              uintptr_t stack) {
+static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* function,
+                              uint16_t kind, uintptr_t stack) {
   if (thread->depth == DEPTH_MOST) return NULL;
   frame* opened = &thread->frames[thread->depth];
   invocation_record* record =
@@ -118,7 +119,8 @@ static bool checked_function(const TVMFFIAny* arguments, int count, TVMFFIByteAr
   return false;
 }
 
-static frame* open_bare(thread_state* thread, vm_state* vm, TVMFFIByteArray function, uintptr_t stack) {
+static frame* open_bare(thread_state* thread, vm_state* vm, TVMFFIByteArray function,
+                        uintptr_t stack) {
   const entry* name = intern(&names, function.data, function.size, NAME_FUNCTION);
   atomic_store_explicit(&vm->bare_thread, thread->id, memory_order_relaxed);
   return open_invocation(thread, vm, name, FRAME_BARE, stack);
@@ -131,8 +133,9 @@ static bool is_named(const frame* bare, TVMFFIByteArray function) {
 
 /* Make sure that the op about to start stands in an invocation of its own VM. Without our wrapper
  * nothing says where one begins, except that a function checks its parameters before all else. */
-static __attribute__((noinline)) void enter_bare(thread_state* thread, vm_state* vm, const entry* name,
-                                                 const TVMFFIAny* arguments, int count, uintptr_t stack) {
+static __attribute__((noinline)) void enter_bare(thread_state* thread, vm_state* vm,
+                                                 const entry* name, const TVMFFIAny* arguments,
+                                                 int count, uintptr_t stack) {
   frame* top = thread->depth ? &thread->frames[thread->depth - 1] : NULL;
   bool inside = top && top->kind == FRAME_BARE && top->vm == vm;
   TVMFFIByteArray function = {"(unknown)", 9};
@@ -168,27 +171,28 @@ static inline bool same_words(const char* known, const uint64_t* words, int coun
   return true;
 }
 
-static inline uint32_t signature_number(thread_state* thread, cached_name* name, const encoder* from,
-                                        uint16_t* flags) {
-  if (!from->count) return 0;
+/* The entry of the encoded words; `last` remembers the last one under this name. */
+static inline const entry* find_signature(thread_state* thread, const entry** last,
+                                          const encoder* from, uint16_t* flags) {
+  if (!from->count) return NULL;
   size_t size = (size_t)from->count * sizeof(uint64_t);
-  const entry* last = name->signature;
-  if (LIKELY(last && last->size == size && same_words(last->bytes, from->words, from->count))) {
-    return last->number;
+  if (LIKELY(*last && (*last)->size == size &&
+             same_words((*last)->bytes, from->words, from->count))) {
+    return *last;
   }
   uint64_t hash = hash_bytes((const char*)from->words, size);
   const entry* found = intern_signature(thread, hash, from->words, size);
   if (UNLIKELY(!found)) {
     *flags |= OP_SIGNATURE_LOST;
     count_one(&thread->lost_signatures);
-    return 0;
+    return NULL;
   }
-  name->signature = found;
-  return found->number;
+  return *last = found;
 }
 
 static inline uint32_t shown_of(const entry* name) {
-  return (name->flags & NAME_SCALARS ? SHOW_SCALARS : 0) | (name->flags & NAME_ELEMENT ? HIDE_TUPLES : 0);
+  return (name->flags & NAME_SCALARS ? SHOW_SCALARS : 0) |
+         (name->flags & NAME_ELEMENT ? HIDE_TUPLES : 0);
 }
 
 /* ---- device synchronisation ---- */
@@ -196,12 +200,14 @@ static inline uint32_t shown_of(const entry* name) {
 /* The stream that TVM launches on; absent where tvm-ffi is built without it. */
 extern void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) __attribute__((weak));
 
-static TVMFFIObjectHandle stream_sync; /* runtime.Device_StreamSync, looked up at the first want() */
+static TVMFFIObjectHandle
+    stream_sync; /* runtime.Device_StreamSync, looked up at the first want() */
 
 static bool synchronize_device(DLDevice device) {
   if (device.device_type == kDLCPU) return true;
   if (!stream_sync) return false;
-  void* stream = TVMFFIEnvGetStream ? TVMFFIEnvGetStream(device.device_type, device.device_id) : NULL;
+  void* stream =
+      TVMFFIEnvGetStream ? TVMFFIEnvGetStream(device.device_type, device.device_id) : NULL;
   TVMFFIAny arguments[2] = {none_value(), int_value((int64_t)(intptr_t)stream)};
   TVMFFIAny result = none_value();
   arguments[0].type_index = kTVMFFIDevice;
@@ -243,17 +249,20 @@ static bool under_capture(const thread_state* thread) {
 /* ---- before and after ---- */
 
 /* A frame that the C stack has left, or whose argument buffer is in use again, ended by a throw. */
-static inline void abandon_stale(thread_state* thread, const TVMFFIAny* arguments, uintptr_t stack) {
+static inline void abandon_stale(thread_state* thread, const TVMFFIAny* arguments,
+                                 uintptr_t stack) {
   for (int i = 0; i < thread->depth; ++i) {
     const frame* open = &thread->frames[i];
-    if (UNLIKELY(open->kind == FRAME_OP && (open->arguments == arguments || stack >= open->stack))) {
+    if (UNLIKELY(open->kind == FRAME_OP &&
+                 (open->arguments == arguments || stack >= open->stack))) {
       abandon(thread, i, clock_ticks());
       return;
     }
   }
 }
 
-static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int count, uintptr_t stack) {
+static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int count,
+                               uintptr_t stack) {
   thread_state* thread = current_thread();
   if (UNLIKELY(!thread)) {
     atomic_fetch_add_explicit(&registry.homeless_ops, 1, memory_order_relaxed);
@@ -287,7 +296,8 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   op->invocation = current_invocation(thread);
   encoder to = {thread->words, 0, false};
   encode_arguments(&to, own, own_count, shown_of(name->name));
-  op->signature = signature_number(thread, name, &to, &op->flags);
+  op->cached = name;
+  op->signature = find_signature(thread, &name->signature, &to, &op->flags);
   if (UNLIKELY(atomic_load_explicit(&vm->synchronized, memory_order_relaxed)) &&
       !under_capture(thread) && synchronize(own, own_count, 0)) {
     op->flags |= OP_SYNCHRONIZED;
@@ -297,13 +307,19 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
 }
 
 /* Extend the signature by what the call made. */
-static __attribute__((noinline)) void add_result(thread_state* thread, frame* op,
-                                                 const TVMFFIAny* arguments, int count) {
+static void add_result(thread_state* thread, frame* op, const TVMFFIAny* result) {
   encoder to = {thread->words, 0, false};
-  encode_arguments(&to, arguments + ARG_FIRST, count - ARG_FIRST, shown_of(op->name));
-  encode_result(&to, &arguments[ARG_RESULT]);
-  cached_name unnamed = {0};
-  op->signature = signature_number(thread, &unnamed, &to, &op->flags);
+  if (op->flags & OP_SIGNATURE_LOST) return;
+  if (op->signature) {
+    memcpy(to.words, op->signature->bytes, op->signature->size);
+    to.count = (int)(op->signature->size / sizeof(uint64_t));
+    if (to.count >= WORDS_MOST) return; /* cut off already */
+  }
+  encode_result(&to, result);
+  const entry* unremembered = NULL;
+  const entry** last = op->cached->name == op->name ? &op->cached->complete : &unremembered;
+  const entry* found = find_signature(thread, last, &to, &op->flags);
+  if (found) op->signature = found;
 }
 
 static inline void after_call(const TVMFFIAny* arguments, int count) {
@@ -321,7 +337,7 @@ static inline void after_call(const TVMFFIAny* arguments, int count) {
   uint64_t end = clock_ticks();
   if (UNLIKELY(depth != thread->depth - 1)) abandon(thread, depth + 1, end);
   thread->depth = depth;
-  if (UNLIKELY(op->name->flags & NAME_RESULT)) add_result(thread, op, arguments, count);
+  if (UNLIKELY(op->name->flags & NAME_RESULT)) add_result(thread, op, &arguments[ARG_RESULT]);
   write_op(thread, op, end, 0);
 }
 

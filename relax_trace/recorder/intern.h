@@ -54,7 +54,7 @@ static uint64_t hash_bytes(const char* bytes, size_t size) {
 
 static bool intern_grow_numbers(intern_table* table) {
   uint32_t capacity = table->capacity ? 2 * table->capacity : 256;
-  entry** grown = (entry**)reserve(capacity * sizeof(entry*), true);
+  entry** grown = (entry**)reserve(capacity * sizeof(entry*));
   if (!grown) return false;
   if (table->count) memcpy(grown, table->by_number, table->count * sizeof(entry*));
   give_back(table->by_number, table->capacity * sizeof(entry*));
@@ -65,7 +65,7 @@ static bool intern_grow_numbers(intern_table* table) {
 
 static bool intern_grow_buckets(intern_table* table) {
   uint32_t count = table->bucket_count ? 2 * table->bucket_count : 512;
-  entry** grown = (entry**)reserve(count * sizeof(entry*), true);
+  entry** grown = (entry**)reserve(count * sizeof(entry*));
   if (!grown) return table->bucket_count != 0; /* longer chains will do */
   for (uint32_t i = 0; i < table->count; ++i) {
     entry* moved = table->by_number[i];
@@ -93,7 +93,7 @@ static entry* intern_add(intern_table* table, const char* bytes, size_t size, ui
                          uint64_t hash) {
   if (table->count == table->capacity && !intern_grow_numbers(table)) return NULL;
   if (table->count >= table->bucket_count && !intern_grow_buckets(table)) return NULL;
-  entry* added = (entry*)reserve(sizeof(entry) + size, true);
+  entry* added = (entry*)reserve(sizeof(entry) + size);
   if (!added) return NULL;
   memcpy(added->bytes, bytes, size);
   added->hash = hash;
@@ -108,8 +108,8 @@ static entry* intern_add(intern_table* table, const char* bytes, size_t size, ui
 }
 
 /* The entry for these bytes, made if need be; NULL at the byte limit. */
-static const entry* intern_hashed(intern_table* table, const char* bytes, size_t size, uint32_t flags,
-                                  uint64_t hash) {
+static const entry* intern_hashed(intern_table* table, const char* bytes, size_t size,
+                                  uint32_t flags, uint64_t hash) {
   if (size > UINT32_MAX) return NULL;
   pthread_mutex_lock(&table->lock);
   entry* found = intern_find(table, bytes, size, flags, hash);

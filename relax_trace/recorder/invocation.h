@@ -74,9 +74,10 @@ static const entry* name_of_error(void) {
   if (!error) return NULL; /* a Python exception on its way */
   const TVMFFIErrorCell* cell = (const TVMFFIErrorCell*)cell_of(error);
   char text[ERROR_TEXT_MOST];
-  int length = snprintf(text, sizeof text, "%.*s: %.*s", (int)(cell->kind.size & 0xff), cell->kind.data,
-                        (int)(cell->message.size < sizeof text ? cell->message.size : sizeof text),
-                        cell->message.data);
+  int length =
+      snprintf(text, sizeof text, "%.*s: %.*s", (int)(cell->kind.size & 0xff), cell->kind.data,
+               (int)(cell->message.size < sizeof text ? cell->message.size : sizeof text),
+               cell->message.data);
   const entry* named = NULL;
   if (length > 0) {
     size_t size = (size_t)length < sizeof text ? (size_t)length : sizeof text - 1;
@@ -88,7 +89,8 @@ static const entry* name_of_error(void) {
 }
 
 /* Call the VM's own function as an invocation: its frame, its two records, and what it threw. */
-static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int count, TVMFFIAny* result) {
+static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int count,
+                         TVMFFIAny* result) {
   thread_state* thread = current_thread();
   uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
   frame* opened = NULL;
@@ -99,8 +101,8 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
       abandon(thread, thread->depth - 1, 0); /* between its ops, so it has returned */
     }
     depth = thread->depth;
-    opened = open_invocation(thread, point->vm, name_of_entry(point, arguments, count), FRAME_INVOCATION,
-                             stack);
+    opened = open_invocation(thread, point->vm, name_of_entry(point, arguments, count),
+                             FRAME_INVOCATION, stack);
     if (opened) opened->start = clock_ticks();
   }
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
@@ -165,14 +167,16 @@ static int entry_kind(TVMFFIByteArray name) {
 /* A Function that calls `name` of the VM as an invocation; -1 with the error raised. */
 static int make_entry_point(vm_state* vm, TVMFFIAny module, TVMFFIAny name, TVMFFIAny* result) {
   TVMFFIByteArray text;
-  if (!string_of(&name, &text)) return fail("TypeError", "relax_trace: a function's name must be a string");
+  if (!string_of(&name, &text))
+    return fail("TypeError", "relax_trace: a function's name must be a string");
   entry_point* point = (entry_point*)calloc(1, sizeof *point);
   if (!point) return fail("MemoryError", "relax_trace: out of memory");
   point->vm = vm;
   point->kind = entry_kind(text);
   point->name = intern(&names, text.data, text.size, NAME_FUNCTION);
   point->function = module_function(module, name);
-  point->set_instrument = point->function ? module_function(module, text_value("set_instrument")) : NULL;
+  point->set_instrument =
+      point->function ? module_function(module, text_value("set_instrument")) : NULL;
   TVMFFIObjectHandle made = NULL;
   if (!point->set_instrument || TVMFFIFunctionCreate(point, on_invoke, entry_point_free, &made)) {
     if (point->function) TVMFFIObjectDecRef(point->function);

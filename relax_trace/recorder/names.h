@@ -21,7 +21,7 @@ static const struct {
   const char* name;
   uint32_t flags;
 } builtin_flags[] = {
-    {"alloc_storage", NAME_SCALARS | NAME_RESULT},
+    {"alloc_storage", NAME_SCALARS},
     {"alloc_tensor", NAME_SCALARS | NAME_RESULT},
     {"to_device", NAME_RESULT},
     {"tuple_getitem", NAME_ELEMENT},
@@ -91,7 +91,7 @@ static __attribute__((noinline)) cached_name* name_miss(cached_name* cached, TVM
   const entry* found = intern(&names, name.data, name.size, flags);
   cached->key = found ? name.data : NULL;
   cached->name = found;
-  cached->signature = NULL;
+  cached->signature = cached->complete = NULL;
   return found ? cached : NULL;
 }
 
@@ -102,7 +102,8 @@ static inline cached_name* name_of_call(thread_state* thread, const TVMFFIAny* a
     cached_name* cached = name_slot(thread, symbol);
     /* the bytes are compared too, for the pointer may belong to a younger executable by now;
      * an entry's bytes have no terminating NUL, so the symbol's is looked for after they agree */
-    if (LIKELY(cached->key == symbol && symbol && !strncmp(symbol, cached->name->bytes, cached->name->size) &&
+    if (LIKELY(cached->key == symbol && symbol &&
+               !strncmp(symbol, cached->name->bytes, cached->name->size) &&
                !symbol[cached->name->size])) {
       return cached;
     }

@@ -40,6 +40,7 @@ class ThreadTable:
 
     @classmethod
     def of(cls, records: ThreadRecords, dumps: Dumps) -> ThreadTable:
+        """Close the invocations and find every row's parent."""
         ops = np.concatenate([np.empty(0, OP), *records.ops])
         calls = _closed(np.concatenate([np.empty(0, INVOCATION), *records.invocations]))
         ops, row = _rows_of(ops, calls)
@@ -153,6 +154,7 @@ class Records:
 
     @classmethod
     def of(cls, threads: Sequence[ThreadTable]) -> Records:
+        """Lay the threads' tables end to end."""
         op_counts = np.array([len(table.ops) for table in threads], np.int64)
         call_counts = np.array([len(table.calls) for table in threads], np.int64)
         numbers = np.arange(len(threads), dtype=np.int32)
@@ -186,6 +188,7 @@ class Clock:
 
     @classmethod
     def of(cls, dumps: Dumps) -> Clock:
+        """The clock between the first and the last reading that the dumps brought."""
         first, now = dumps.first, dumps.now
         if first is None or now is None:
             return cls(0, 0, 1.0)
@@ -197,7 +200,8 @@ class Clock:
     def _nanoseconds(self, ticks: NDArray[np.uint64]) -> NDArray[np.int64]:
         since = (ticks - np.uint64(self.ticks)).view(np.int64)
         # doubles hold whole ns exactly for 104 days
-        return np.rint(since * self.rate).astype(np.int64) + self.wall_ns
+        whole: Index = np.rint(since * self.rate).astype(np.int64)
+        return whole + self.wall_ns
 
     def times(self, records: Records) -> tuple[NDArray[np.int64], ...]:
         """Start and end of the ops, then of the invocations, in ns since the Unix epoch."""

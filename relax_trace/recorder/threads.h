@@ -41,6 +41,13 @@ typedef struct vm_state {
   _Atomic uint64_t bare_thread; /* the last thread seen to run it without our wrapper, or 0 */
 } vm_state;
 
+typedef struct {
+  const char* key; /* the VM's pointer to the name: stable while its executable lives */
+  const entry* name;
+  const entry* signature; /* of the last call under this name */
+  const entry* complete;  /* the same, with its result */
+} cached_name;
+
 enum { FRAME_OP, FRAME_INVOCATION, FRAME_BARE };
 
 /* An open call, or an open invocation. */
@@ -50,19 +57,13 @@ typedef struct {
   uintptr_t stack;            /* address of the C frame that opened it */
   vm_state* vm;
   const entry* name;
-  uint32_t signature;
-  uint32_t invocation; /* 0: the byte limit left no room for its invocation */
-  uint16_t kind;       /* FRAME_… */
-  uint16_t flags;      /* OP_… so far */
-  bool checking;       /* FRAME_BARE: nothing but checks of its parameters so far */
+  cached_name* cached;    /* where its signatures are remembered; may be reused by now */
+  const entry* signature; /* NULL: no argument encoded */
+  uint32_t invocation;    /* 0: the byte limit left no room for its invocation */
+  uint16_t kind;          /* FRAME_… */
+  uint16_t flags;         /* OP_… so far */
+  bool checking;          /* FRAME_BARE: nothing but checks of its parameters so far */
 } frame;
-
-typedef struct {
-  const char* key; /* the VM's pointer to the name: stable while its executable lives */
-  uint32_t flags;
-  const entry* name;
-  const entry* signature; /* of the last call under this name */
-} cached_name;
 
 typedef struct thread_state {
   struct thread_state* next; /* registry lock */
@@ -130,7 +131,7 @@ static void thread_end(void* state) {
 static uint64_t thread_system_id(void) { return (uint64_t)syscall(SYS_gettid); }
 
 static __attribute__((noinline)) thread_state* thread_begin(void) {
-  thread_state* thread = (thread_state*)reserve(sizeof *thread, true);
+  thread_state* thread = (thread_state*)reserve(sizeof *thread);
   if (!thread) return NULL;
   thread->id = thread_system_id();
   thread->current = -1;

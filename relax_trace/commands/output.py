@@ -1,0 +1,23 @@
+"""The trace file that a command writes: checked before its work, written and announced after."""
+
+from __future__ import annotations
+
+import click
+
+from ..exporters import suffix_of
+from ..files import check_writable
+from ..trace import Trace
+
+
+def check_output(path: str) -> None:
+    """Raise what writing a trace to ``path`` would: ``TraceFileError`` or ``OSError``."""
+    suffix_of(path)
+    check_writable(path)
+
+
+def write_output(trace: Trace, path: str) -> None:
+    """Write the trace, and say so on stdout."""
+    trace.save(path)
+    calls, runs = len(trace), len(trace.invocations)
+    plural = "" if runs == 1 else "s"
+    click.echo(f"wrote {path}: {calls:,} calls in {runs:,} invocation{plural}")

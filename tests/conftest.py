@@ -1,0 +1,22 @@
+"""What every test may use."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+import relax_trace
+from viewers.trace_processor import TraceProcessor
+
+
+def pytest_report_header() -> str:
+    """Say which relax_trace is tested: the installed one, or a source tree on the path."""
+    return f"relax_trace: {Path(relax_trace.__file__).parent}"
+
+
+@pytest.fixture
+def perfetto() -> Iterator[Callable[[Path], TraceProcessor]]:
+    """Load a trace file into Perfetto's own engine, to be queried in SQL until the test ends."""
+    with ExitStack() as engines:
+        yield lambda path: engines.enter_context(closing(TraceProcessor(path)))

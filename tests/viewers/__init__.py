@@ -1,0 +1,1 @@
+"""The viewers that people open a trace with, driven without a screen."""
