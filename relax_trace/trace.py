@@ -84,8 +84,8 @@ class Invocations:
 
     ``start`` and ``end`` are int64 nanoseconds since the Unix epoch. ``function`` indexes
     ``Trace.names``, ``vm`` ``Trace.vms``, ``thread`` ``Trace.threads``; ``parent`` is the row of
-    the one inside which it ran, or -1; ``error`` indexes ``Trace.errors``, or is -1; ``flags`` holds
-    ``FAILED``, ``IMPLICIT`` and ``OPEN``.
+    the one inside which it ran, or -1; ``error`` indexes ``Trace.errors``, or is -1; ``flags``
+    holds ``FAILED``, ``IMPLICIT`` and ``OPEN``.
     """
 
     start: NDArray[np.int64]

@@ -23,7 +23,7 @@ from ..signature import NO_DEVICE
 from ..trace import KINDS, Device, Thread, Trace
 from . import tables
 from .events import Rows, slices
-from .templates import Number, distinct, json_bytes, json_texts, numbers, shown
+from .templates import Number, distinct, json_bytes, numbers, shown, shown_all
 
 _SLICE = 1 << 14  # events made at a time: enough to hide numpy's overhead, few enough for caches
 _WORDS = 3 << 15  # 8-byte words encoded at a time: whole threes, so that base64 needs no padding
@@ -100,7 +100,7 @@ def _track_names(trace: Trace, tracks: list[tuple[int, int]]) -> Iterator[dict[s
 
 def _events(trace: Trace, tracks: list[tuple[int, int]], base: int) -> Iterator[Bytes]:
     """The bytes of all complete events, some at a time."""
-    texts = json_texts(trace.signatures.texts)
+    texts = shown_all(trace.signatures.texts)
     op_head = functools.cache(functools.partial(_op_head, trace, tracks))
     invocation_head = functools.cache(functools.partial(_invocation_head, trace, tracks))
     for rows in slices(trace, _SLICE):

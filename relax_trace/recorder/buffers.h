@@ -93,6 +93,8 @@ typedef struct {
   size_t record_size; /* fixed */
   chunk* newest;      /* writer only */
   chunk* oldest;      /* reader only, once the first chunk is there */
+  _Atomic(chunk*)
+      spare; /* a large chunk that was read: the reader leaves it, the writer takes it */
 } buffer;
 
 static size_t chunk_bytes(const buffer* from, uint32_t capacity) {
@@ -101,6 +103,10 @@ static size_t chunk_bytes(const buffer* from, uint32_t capacity) {
 
 /* Pages are asked for at once: to touch them one by one costs 2 us a page, or 16 ns an op. */
 static chunk* buffer_add_chunk(buffer* to, uint32_t capacity, bool within_limit) {
+  if (capacity == CHUNK_LARGEST) {
+    chunk* spare = atomic_exchange_explicit(&to->spare, NULL, memory_order_acquire);
+    if (spare) return spare;
+  }
   size_t size = chunk_bytes(to, capacity);
   if (!take_bytes(size, within_limit)) return NULL;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS | (capacity == CHUNK_LARGEST ? MAP_POPULATE : 0);
@@ -113,10 +119,19 @@ static chunk* buffer_add_chunk(buffer* to, uint32_t capacity, bool within_limit)
   return added;
 }
 
-static void buffer_drop_chunk(const buffer* from, chunk* dropped) {
-  size_t size = chunk_bytes(from, dropped->capacity);
-  munmap(dropped, size);
+static void buffer_free_chunk(const buffer* from, chunk* unused) {
+  if (!unused) return;
+  size_t size = chunk_bytes(from, unused->capacity);
+  munmap(unused, size);
   return_bytes(size);
+}
+
+static void buffer_recycle_chunk(buffer* from, chunk* read) {
+  if (read->capacity == CHUNK_LARGEST) {
+    *read = (chunk){.capacity = CHUNK_LARGEST};
+    read = atomic_exchange_explicit(&from->spare, read, memory_order_acq_rel);
+  }
+  buffer_free_chunk(from, read);
 }
 
 static bool buffer_open(buffer* fresh, size_t record_size) {
@@ -167,16 +182,17 @@ static void buffer_advance(buffer* from, size_t count) {
     count -= taken;
     if (!next || taken < unread) return;
     from->oldest = next;
-    buffer_drop_chunk(from, at);
+    buffer_recycle_chunk(from, at);
   }
 }
 
 static void buffer_close(buffer* from) {
   for (chunk* at = from->oldest; at;) {
     chunk* next = atomic_load_explicit(&at->next, memory_order_acquire);
-    buffer_drop_chunk(from, at);
+    buffer_free_chunk(from, at);
     at = next;
   }
+  buffer_free_chunk(from, atomic_exchange(&from->spare, NULL));
   from->newest = from->oldest = NULL;
 }
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TraceFileError
-from ..ragged import offsets_of
+from ..ragged import Index, offsets_of
 from ..signature import NO_DEVICE, Signatures
 from ..trace import (
     BUILTIN,
@@ -75,9 +76,10 @@ def to_trace(dumps: Dumps, windows: Windows, labels: Labels) -> Trace:
     ]
     records = Records.of(threads)
     start, end, call_start, call_end = Clock.of(dumps).times(records)
-    order = np.lexsort((records.ops["depth"], start))
+    order = _in_order(start, records.ops["depth"])
     call_order = np.lexsort((records.calls["number"], call_start))
-    rank, call_rank = rank_of(order), rank_of(call_order)
+    parent = records.parent if order is _AS_IS else rank_of(order)[records.parent[order]]
+    call_rank = rank_of(call_order)
     ops, calls = records.ops[order], records.calls[call_order]
     names, kinds, name, function = _names(dumps, labels.suffixes, ops["name"], calls["function"])
     errors, error = _errors(dumps, calls["error"])
@@ -93,7 +95,7 @@ def to_trace(dumps: Dumps, windows: Windows, labels: Labels) -> Trace:
         device=device,
         thread=records.thread[order],
         invocation=invocation,
-        parent=rank[records.parent[order]],
+        parent=parent.astype(np.int32, copy=False),
         flags=ops["flags"].astype(np.uint16),
         names=names,
         kinds=kinds,
@@ -133,6 +135,16 @@ def _used(
     used[numbers] = True
     place = (np.cumsum(used) - 1).astype(np.int32)
     return np.flatnonzero(used), place[numbers]
+
+
+_AS_IS = slice(None)  # as an index it gives a view, which costs nothing
+
+
+def _in_order(start: Index, depth: NDArray[np.uint16]) -> Any:
+    """Index that puts calls in order of their start, outer ones first; most come so already."""
+    if (start[1:] > start[:-1]).all():
+        return _AS_IS
+    return np.lexsort((depth, start))
 
 
 def _names(

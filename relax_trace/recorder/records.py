@@ -45,8 +45,7 @@ class ThreadTable:
         calls = _closed(np.concatenate([np.empty(0, INVOCATION), *records.invocations]))
         ops, row = _rows_of(ops, calls)
         _finish(calls, ops, row, dumps)
-        call_parent = np.searchsorted(calls["number"], calls["parent"])
-        known = np.append(calls["number"], 0)[call_parent] == calls["parent"]
+        call_parent, known = _find(calls["number"], calls["parent"])
         return cls(
             records.tid,
             records.name,
@@ -54,7 +53,7 @@ class ThreadTable:
             calls,
             row,
             _parents(ops, row),
-            np.where(known & (calls["parent"] > 0), call_parent, -1),
+            np.where(known, call_parent, -1),
         )
 
     def keep(self, vms: Mapping[int, str], windows: Windows) -> ThreadTable:
@@ -101,10 +100,19 @@ def _rows_of(
     ops: NDArray[np.void], calls: NDArray[np.void]
 ) -> tuple[NDArray[np.void], NDArray[np.int64]]:
     """The row of each op's invocation; ops of one that began before the recording are left out."""
-    row = np.searchsorted(calls["number"], ops["invocation"])
-    known = np.append(calls["number"], 0)[row] == ops["invocation"]
-    known &= ops["invocation"] > 0
+    row, known = _find(calls["number"], ops["invocation"])
     return (ops, row) if known.all() else (ops[known], row[known])
+
+
+def _find(
+    numbers: NDArray[np.uint32], wanted: NDArray[np.uint32]
+) -> tuple[Index, NDArray[np.bool_]]:
+    """Where each wanted number stands among ``numbers``, ascending from 1, and if it is there."""
+    if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1:  # without a gap, as a rule
+        place = wanted.astype(np.int64) - int(numbers[0])
+        return place, (place >= 0) & (place < len(numbers))
+    place = np.searchsorted(numbers, wanted)
+    return place, (np.append(numbers, np.uint32(0))[place] == wanted) & (wanted > 0)
 
 
 def _finish(

@@ -1,16 +1,12 @@
-"""Cost of recording an op call: bare VM, no-op hook, Python callback and recorder side by side.
+"""What recording costs: an op call, an invocation left out, a dynamic shape, a byte.
 
     python tests/benchmarks/bench_recorder.py
 
-Each variant runs in turn, round after round, so that all see the same noise; the best round counts.
+All variants run in turn, round after round, so that all see the same noise; the best round counts.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,26 +19,41 @@ from tvm import relax
 import relax_trace
 from relax_trace.recorder.native import load
 
-ROUNDS = 40
+ROUNDS = 60
 
 
-def noop_hook() -> object:
-    """Compile noop_hook.c beside this file, and load it."""
-    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "noop_hook.c")
-    include = os.path.join(os.path.dirname(tvm_ffi.__file__), "include")
-    with tempfile.TemporaryDirectory() as folder:
-        library = os.path.join(folder, "noop_hook.so")
-        subprocess.run(
-            ["cc", "-O2", "-fPIC", "-shared", f"-I{include}", "-o", library, source], check=True
-        )
-        ctypes.CDLL(library)
-    return tvm_ffi.get_global_func("benchmark.noop_hook")
+def nothing() -> None:
+    """Prepare, or tear down, a variant that needs neither."""
 
 
-def chain(length: int, shape: tuple[int | str, ...] = (4,)) -> relax.VirtualMachine:
-    """A VM whose ``main`` adds its argument to itself ``length`` times: hardly more than calls."""
-    sizes = [tvm.tirx.Var(size, "int64") if isinstance(size, str) else size for size in shape]
-    x = relax.Var("x", relax.TensorType(sizes, "float32"))
+@dataclass
+class Variant:
+    """One way to run the VM: what to do before and after a round, and the best time of a call."""
+
+    call: Callable[[], object]
+    prepare: Callable[[], object] = nothing
+    tear_down: Callable[[], object] = nothing
+    best_ns: float = float("inf")
+
+
+def measure(variants: list[Variant], inner: int) -> list[float]:
+    """Best time of a call of each variant, in ns, over rounds in which all of them take turns."""
+    for _ in range(ROUNDS):
+        for variant in variants:
+            variant.prepare()
+            variant.call()
+            started = time.perf_counter_ns()
+            for _ in range(inner):
+                variant.call()
+            variant.best_ns = min(variant.best_ns, (time.perf_counter_ns() - started) / inner)
+            variant.tear_down()
+    return [variant.best_ns for variant in variants]
+
+
+def chain(length: int, size: int | str) -> relax.VirtualMachine:
+    """A VM whose ``main`` adds a vector of ``size`` to itself ``length`` times."""
+    dimension = tvm.tirx.Var(size, "int64") if isinstance(size, str) else size
+    x = relax.Var("x", relax.TensorType([dimension], "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
@@ -54,80 +65,143 @@ def chain(length: int, shape: tuple[int | str, ...] = (4,)) -> relax.VirtualMach
     return relax.VirtualMachine(tvm.compile(builder.get(), "llvm"), tvm.cpu())
 
 
-@dataclass
-class Variant:
-    """One way to run the VM: what to do before and after a round, and the best time of one call."""
-
-    name: str
-    prepare: Callable[[], object]
-    tear_down: Callable[[], object]
-    best_ns: float = float("inf")
+def ones(size: int) -> tvm.runtime.Tensor:
+    """A vector of ones."""
+    return tvm.runtime.tensor(np.ones(size, "float32"))
 
 
-def measure(variants: list[Variant], call: Callable[[], object], inner: int) -> None:
-    """Run all variants in turn and keep each one's best time of a call."""
-    for _ in range(ROUNDS):
-        for variant in variants:
-            variant.prepare()
-            call()
-            started = time.perf_counter_ns()
-            for _ in range(inner):
-                call()
-            variant.best_ns = min(variant.best_ns, (time.perf_counter_ns() - started) / inner)
-            variant.tear_down()
+class Recordings:
+    """Opens and closes recordings of one VM, as ``prepare`` and ``tear_down`` of a variant."""
+
+    def __init__(self, vm: relax.VirtualMachine) -> None:
+        self.vm = vm
+        self.open: list[relax_trace.Recording] = []
+
+    def start(self) -> None:
+        """Begin to record."""
+        self.open.append(relax_trace.record(self.vm))
+
+    def stop(self) -> None:
+        """End it; what was recorded is dropped unread."""
+        self.open.pop().stop()
 
 
-def op_cost() -> None:
-    """Nanoseconds an op call above the bare VM."""
-    vm = chain(150)
-    x = tvm.runtime.tensor(np.ones(4, "float32"))
+def clock_ns() -> float:
+    """One reading of the op clock: a call that returns it, less a call that does nothing."""
+    now, nop = load().now, tvm_ffi.get_global_func("testing.nop")
+    empty, full = measure([Variant(nop), Variant(now)], 1000)
+    return full - empty
+
+
+def op_call() -> None:
+    """An op call recorded, against no hook, an empty one, and a Python callback that records."""
+    vm, x = chain(150, 4), ones(4)
     function = vm.module["main"]
-    noop, native = noop_hook(), load()
-    set_instrument = vm.module["set_instrument"]
+    set_instrument, nop = vm.module["set_instrument"], tvm_ffi.get_global_func("testing.nop")
+    recordings = Recordings(vm)
     seen: list[object] = []
-    open_recordings: list[relax_trace.Recording] = []
-
-    def start() -> None:
-        open_recordings.append(relax_trace.record(vm))
-
-    def stop() -> None:
-        open_recordings.pop().stop()
 
     def note(func: object, name: str, before: bool, result: object, *arguments: object) -> None:
-        shapes = [
-            argument.shape for argument in arguments if isinstance(argument, tvm.runtime.Tensor)
-        ]
+        tensors = [value for value in arguments if isinstance(value, tvm.runtime.Tensor)]
+        shapes = [(value.shape, value.dtype, value.device) for value in tensors]
         seen.append((name, before, time.perf_counter_ns(), shapes))
 
     def clear() -> None:
         set_instrument(None)
         seen.clear()
 
-    variants = [
-        Variant("bare VM", lambda: None, lambda: None),
-        Variant("no-op hook in C", lambda: set_instrument(noop), clear),
-        Variant("relax_trace", start, stop),
-        Variant("recording Python callback", lambda: set_instrument(note), clear),
-    ]
     with relax_trace.record(vm) as recording:
         function(x)
     ops = len(recording.trace)
-    measure(variants, lambda: function(x), 10)
-    bare, floor, ours, python = (variant.best_ns / ops for variant in variants)
-    print(f"{ops} ops an invocation, bare VM {bare:.0f} ns an op")
-    print(f"  no-op hook in C            +{floor - bare:7.1f} ns an op")
-    print(
-        f"  relax_trace, with shapes   +{ours - bare:7.1f} ns an op, +{ours - floor:.1f} over the no-op hook (bound 30)"
+    times = measure(
+        [
+            Variant(lambda: function(x)),
+            Variant(lambda: function(x), lambda: set_instrument(nop), clear),
+            Variant(lambda: function(x), recordings.start, recordings.stop),
+            Variant(lambda: function(x), lambda: set_instrument(note), clear),
+        ],
+        10,
     )
+    bare, empty, recorded, python = (value / ops for value in times)
+    print(f"an op call ({ops} in an invocation, {bare:.0f} ns each in the bare VM)")
+    print(f"  empty hook in C       +{empty - bare:8.1f} ns")
+    print(f"  relax_trace           +{recorded - bare:8.1f} ns")
+    print(f"  over the empty hook   +{recorded - empty:8.1f} ns           bound 30")
+    print(f"  of it two clock reads  {2 * clock_ns():8.1f} ns")
+    print(f"  Python callback       +{python - bare:8.1f} ns")
     print(
-        f"  recording Python callback  +{python - bare:7.1f} ns an op, {(python - bare) / (ours - bare):.1f} x ours (bound 15)"
+        f"  times cheaper          {(python - bare) / (recorded - bare):8.1f}              bound 15"
     )
-    del native
+
+
+def left_out(length: int) -> None:
+    """An invocation of a VM that is attached but not recorded: the recording is paused."""
+    vm, x = chain(length, 4), ones(4)
+    bare = vm.module["main"]
+    with relax_trace.record(vm) as recording:
+        recording.pause()
+        wrapped = vm["main"]
+        times = measure([Variant(lambda: bare(x)), Variant(lambda: wrapped(x))], 200)
+    print(f"an invocation left out, {length} kernels")
+    print(f"  bare VM                {times[0]:8.0f} ns")
+    print(f"  attached              +{times[1] - times[0]:8.0f} ns           bound 200")
+
+
+def memory() -> None:
+    """Bytes handed over for an op call."""
+    vm, x = chain(150, 4), ones(4)
+    with relax_trace.record(vm) as recording:
+        for _ in range(1000):
+            vm["main"](x)
+    size = sum(
+        piece.nbytes
+        for thread in recording.dumps.threads.values()
+        for piece in (*thread.ops, *thread.invocations)
+    )
+    print("memory")
+    print(f"  an op call             {size / len(recording.trace):8.1f} bytes        bound 40")
+
+
+def dynamic_shapes() -> None:
+    """2,000 calls of lengths never seen before, against 2,000 of one length."""
+    vm = chain(5, "n")
+    function = vm.module["main"]
+    costs: dict[str, list[float]] = {"one length": [], "all different": []}
+    for round_number in range(7):
+        lengths = range(1 + 2000 * round_number, 2001 + 2000 * round_number)
+        different = [ones(length) for length in lengths]
+        for name, inputs in (
+            ("one length", [different[1000]] * 2000),
+            ("all different", different),
+        ):
+            bare = elapsed(function, inputs)
+            with relax_trace.record(vm) as recording:
+                function(different[0])  # so that the thread and its buffers are there
+                recorded = elapsed(function, inputs)
+            trace = recording.trace
+            costs[name].append((recorded - bare) / len(trace))
+    same, new = (float(np.median(values)) for values in costs.values())
+    print(f"dynamic shapes ({len(trace)} op calls, {len(trace.signatures)} signatures a round)")
+    print(f"  one length            +{same:8.1f} ns an op call")
+    print(f"  all different         +{new:8.1f} ns an op call")
+    print(f"  times dearer           {new / same:8.1f}              bound 2")
+
+
+def elapsed(function: Callable[[object], object], inputs: list[tvm.runtime.Tensor]) -> int:
+    """Time of calling ``function`` on each of ``inputs``, in ns."""
+    started = time.perf_counter_ns()
+    for x in inputs:
+        function(x)
+    return time.perf_counter_ns() - started
 
 
 def main() -> None:
-    """Print every figure."""
-    op_cost()
+    """Print every figure beside its bound."""
+    op_call()
+    left_out(1)
+    left_out(300)
+    memory()
+    dynamic_shapes()
 
 
 if __name__ == "__main__":

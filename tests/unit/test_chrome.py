@@ -164,23 +164,6 @@ def test_a_long_text_is_cut_in_the_events_and_kept_in_the_file(tmp_path: Path) -
     assert load(tmp_path / "trace.json").names == trace.names
 
 
-def test_signatures_with_odd_texts_are_escaped(tmp_path: Path) -> None:
-    """Shapes show quotes, backslashes, controls and markup of string arguments as they are."""
-    spellings = ["\"\\'", "plain", "</script>", "\n\x1b", "é"]
-    ops = [Op("copy", i, i + 1, f"{i}") for i in range(len(spellings))]
-    raw = [text.encode() for text in spellings]
-    lists = [
-        [
-            5 << 56 | len(text) << 32,
-            *np.frombuffer(text + bytes(-len(text) % 8), "<u8").tolist(),
-        ]
-        for text in raw
-    ]
-    trace = replace(trace_of(ops), signatures=Signatures.from_lists(lists))
-    _, events = _saved(trace, tmp_path)
-    assert [event["args"]["shapes"] for event in events[1:]] == [f'"{text}"' for text in spellings]
-
-
 @pytest.mark.parametrize("size", [1, 7, 64])
 def test_events_do_not_depend_on_the_slices(
     tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
