@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import os
 import threading
 import weakref
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ _NOT_INVOCATIONS = frozenset(
     }
 )
 
-_ARMED, _TAKEN = 1, 2  # bits of the recorder's state()
+_TAKEN = 2  # bit of the recorder's state()
 
 
 @dataclass
@@ -50,6 +51,7 @@ class Attachment:
 
 
 _lock = threading.RLock()
+
 _attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
 _instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
 _evaluator_numbers = itertools.count()
@@ -110,7 +112,7 @@ def activate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
 
 
 def deactivate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
-    """Undo one :func:`activate`; an invocation that runs now is recorded to its end."""
+    """Undo one :func:`activate`; an invocation that is running is still recorded to its end."""
     with _lock:
         attachment.active -= 1
         attachment.synchronized -= synchronized
@@ -210,4 +212,11 @@ def _watch_instruments(module: Any) -> None:
     vm_class.set_instrument = set_instrument
 
 
+def _after_fork() -> None:
+    """In a child process: a thread that the child lacks may have held the lock."""
+    global _lock  # noqa: PLW0603
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 after_import("tvm.runtime.vm", _watch_instruments)

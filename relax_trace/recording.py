@@ -33,22 +33,24 @@ class _Hub:
         self._running: list[Recording] = []
         self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
 
-    def join(self, recording: Recording) -> Dumps:
+    def join(self, recording: Recording) -> None:
         """Let ``recording`` have every dump from now on; the largest limit asked for holds."""
         with self._lock:
             if self._running:
                 self._drain()
             else:
                 load().begin()
+            recording.dumps = self._tables.tables()
             self._running.append(recording)
             load().set_limit(max(other.memory_limit for other in self._running))
-            return self._tables.tables()
 
     def leave(self, recording: Recording) -> None:
         """Hand ``recording`` what was recorded until now, and no more."""
         with self._lock:
-            self._drain()
-            self._running.remove(recording)
+            try:
+                self._drain()
+            finally:
+                self._running.remove(recording)
 
     def _drain(self) -> None:
         more = True
@@ -60,8 +62,13 @@ class _Hub:
             more = self._tables.more
             self._tables.threads.clear()
 
+    def after_fork(self) -> None:
+        """In a child process: a thread that the child lacks may have held the lock."""
+        self._lock = threading.Lock()
+
 
 _hub = _Hub()
+os.register_at_fork(after_in_child=_hub.after_fork)
 
 
 class Recording:
@@ -78,15 +85,20 @@ class Recording:
                 f"memory_limit must be at least {SMALLEST_LIMIT} bytes (1 MiB), not {memory_limit}"
             )
         self.memory_limit = memory_limit
+        self.dumps = Dumps()
         self._attachment: Attachment = attach(vm)
         self._vm = weakref.ref(vm)  # a recording keeps no VM alive
         self._synchronized = timing == "synchronized"
         self._windows: list[tuple[int, int]] = []
         self._since: int | None = None
+        self._labels: Labels | None = None  # once it has ended
         self._trace: Trace | None = None
-        self._stopped = False
-        self.dumps = _hub.join(self)
-        self.resume()
+        try:
+            _hub.join(self)
+            self.resume()
+        except BaseException:
+            detach(vm)
+            raise
 
     def __enter__(self) -> Recording:
         return self
@@ -117,7 +129,7 @@ class Recording:
     def resume(self) -> None:
         """Record the invocations that begin from now on."""
         vm = self._vm()
-        if self._since is not None or self._stopped or vm is None:
+        if self._since is not None or self._labels or vm is None:
             return
         self._since = load().now()
         activate(vm, self._attachment, self._synchronized)
@@ -128,14 +140,15 @@ class Recording:
         Raises ``InstrumentError`` if something else took the VM's instrument meanwhile; ``trace``
         then holds what was recorded before.
         """
-        if self._stopped:
+        if self._labels:
             return
-        self._stopped = True
+        self._labels = _labels(self._attachment)  # now, while the threads are there to be named
         self.pause()
         _hub.leave(self)
         vm = self._vm()
-        if vm is not None:
-            detach(vm)
+        if vm is None:
+            return
+        detach(vm)
         if instrument_was_taken(self._attachment):
             raise InstrumentError(
                 "something replaced the instrument of this VirtualMachine during the recording "
@@ -146,12 +159,12 @@ class Recording:
     def trace(self) -> Trace:
         """What was recorded. Raises ``RuntimeError`` while the recording runs."""
         if self._trace is None:
-            if not self._stopped:
+            if not self._labels:
                 raise RuntimeError(
                     "the trace is there once the recording has ended: leave the `with`"
                 )
-            labels = _labels(self._attachment)
-            self._trace = to_trace(self.dumps, self._windows, labels)
+            self._trace = to_trace(self.dumps, self._windows, self._labels)
+            self.dumps = Dumps()  # as large as the trace, and of no more use
             _warn_if_empty(self._trace)
         return self._trace
 

@@ -261,6 +261,13 @@ static inline void abandon_stale(thread_state* thread, const TVMFFIAny* argument
   }
 }
 
+/* An invocation that began recorded is recorded to its end, also when the recording stops meanwhile. */
+static inline bool is_recorded(const thread_state* thread, vm_state* vm) {
+  if (LIKELY(atomic_load_explicit(&vm->wanted, memory_order_relaxed))) return true;
+  const frame* around = thread->current < 0 ? NULL : &thread->frames[thread->current];
+  return around && around->vm == vm && around->kind == FRAME_INVOCATION;
+}
+
 static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int count,
                                uintptr_t stack) {
   thread_state* thread = current_thread();
@@ -268,6 +275,7 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
     atomic_fetch_add_explicit(&registry.homeless_ops, 1, memory_order_relaxed);
     return;
   }
+  if (!is_recorded(thread, vm)) return;
   abandon_stale(thread, arguments, stack);
   cached_name* name = name_of_call(thread, arguments);
   const TVMFFIAny* own = arguments + ARG_FIRST;
@@ -347,7 +355,7 @@ static int on_call(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
   if (UNLIKELY(count < ARG_FIRST)) return 0;
   if (!arguments[ARG_BEFORE].v_int64) {
     after_call(arguments, count);
-  } else if (LIKELY(atomic_load_explicit(&vm->wanted, memory_order_relaxed))) {
+  } else {
     before_call(vm, arguments, count, (uintptr_t)__builtin_frame_address(0));
   }
   return 0;

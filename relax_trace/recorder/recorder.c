@@ -188,6 +188,7 @@ static void after_fork_in_child(void) {
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
     pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
     vm->active = open_invocations(vm);
+    atomic_store(&vm->bare_thread, 0); /* no other thread is left to run it */
   }
 }
 

@@ -123,6 +123,10 @@ static void thread_end(void* state) {
   thread_state* thread = (thread_state*)state;
   this_thread = NULL;
   pthread_mutex_lock(&registry.lock);
+  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+    uint64_t own = thread->id; /* it can't be inside a VM any more */
+    atomic_compare_exchange_strong(&vm->bare_thread, &own, 0);
+  }
   atomic_store(&thread->finished, true);
   if (thread_is_read(thread)) thread_retire(thread);
   pthread_mutex_unlock(&registry.lock);
