@@ -8,7 +8,7 @@ from typing import NoReturn
 import click
 
 from ..errors import RelaxTraceError
-from ..formatting import visible
+from ..report.layout import visible
 from .convert import convert
 from .report import report
 from .run import run

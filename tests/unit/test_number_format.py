@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from relax_trace import Losses
-from relax_trace.number_format import NumberFormat
 from relax_trace.report import Report
+from relax_trace.report.number_format import NumberFormat
 from unit.traces import Call, Op, trace_of
 
 
@@ -71,11 +71,17 @@ def write_numeric_locale(folder: Path, point: bytes, separator: bytes, grouping:
     (folder / "LC_NUMERIC").write_bytes(raw)
 
 
-def test_invalid_locale_is_ignored() -> None:
+def test_invalid_locale_is_ignored(tmp_path: Path) -> None:
     """A locale that isn't there does no harm, in a fresh process as with LC_ALL set by a shell."""
-    code = "from relax_trace.number_format import *; print(user_number_format() == NumberFormat())"
+    code = "from relax_trace.report.number_format import *; "
+    code += "print(user_number_format() == NumberFormat())"
     environment = {**os.environ, "LC_ALL": "no_SUCH.locale"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=tmp_path,  # not the source tree's: what is installed is tested
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "True\n"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .ragged import Index, Ragged, concatenate
+from ..ragged import Index, Ragged, concatenate
 
 LONGEST_CELL = 4096  # characters; the table pads every row to its longest cell
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .ragged import Index
+from ..ragged import Index
 
 if TYPE_CHECKING:
-    from .trace import Trace
+    from ..trace import Trace
 
 
 def self_time(trace: Trace) -> Index:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .ragged import Index
+from ..ragged import Index
 from .self_time import self_time
 
 if TYPE_CHECKING:
-    from .trace import Trace
+    from ..trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +111,19 @@ class Report:
         ``sort``: longest duration first, otherwise in the order of recording. ``aggregate``: one
         row for all calls of one name, argument shapes and device. ``col_sums``: a row of sums.
         """
-        from .report_formats import table
+        from .formats import table
 
         return table(self, sort, aggregate, col_sums)
 
     def csv(self) -> str:
         """A line for each call below a line of headers, durations in microseconds."""
-        from .report_formats import csv
+        from .formats import csv
 
         return csv(self)
 
     def json(self) -> str:
         """TVM's JSON: ``{"calls": […], "device_metrics": {…}, "configuration": {…}}``."""
-        from .report_formats import json
+        from .formats import json
 
         return json(self)
 
@@ -141,7 +141,7 @@ class Report:
 
 def _with_tensor(trace: Trace) -> Index:
     """The calls with a tensor among their arguments, as a kernel has even where these are lost."""
-    from .trace import KERNEL, SIGNATURE_LOST
+    from ..trace import KERNEL, SIGNATURE_LOST
 
     listed = trace.signatures.has_tensor[trace.signature]
     if trace.losses.signatures:
@@ -229,7 +229,7 @@ def _distinct(key: Index) -> Index:
 
 def _caveats(trace: Trace, listed: Index) -> dict[str, str]:
     """What a reader of the table has to know: what was lost, and times that are not a device's."""
-    from .trace import CPU, SYNCHRONIZED
+    from ..trace import CPU, SYNCHRONIZED
 
     losses = {
         "Calls dropped": trace.losses.ops,

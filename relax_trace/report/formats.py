@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .formatting import Column, layout, visible
+from ..ragged import Index, Part, Ragged, concatenate
+from .layout import Column, layout, visible
 from .number_format import user_number_format
-from .ragged import Index, Part, Ragged, concatenate
 
 if TYPE_CHECKING:
     from .report import Report, Total
