@@ -41,8 +41,9 @@ class _Hub:
             else:
                 load().begin()
             recording.dumps = self._tables.tables()
+            limits = (other.memory_limit for other in (recording, *self._running))
+            load().set_limit(max(limits))
             self._running.append(recording)
-            load().set_limit(max(other.memory_limit for other in self._running))
 
     def leave(self, recording: Recording) -> None:
         """Hand ``recording`` what was recorded until now, and no more."""

@@ -257,7 +257,7 @@ def _text_parts(signatures: Signatures, rows: Index, arguments: _Structure) -> l
         tensor, parts = _next_argument(signatures, rows, rest, 0)
         groups.append((tensor, parts))
     if any(tensor for tensor, _ in groups):
-        groups = [group for group in groups if group[0]]
+        groups = [group for group in groups if group[0] or group[1] == [b"..."]]
     return _joined([parts for _, parts in groups])
 
 

@@ -225,7 +225,8 @@ static bool synchronize(const TVMFFIAny* arguments, int64_t count, int depth) {
   bool done = true;
   for (int64_t i = 0; i < count; ++i) {
     const DLTensor* tensor = tensor_of(&arguments[i]);
-    if (arguments[i].type_index == kTVMFFIArray && depth < TUPLE_DEPTH_MOST) {
+    int32_t type = arguments[i].type_index;
+    if ((type == kTVMFFIArray || type == kTVMFFIList) && depth < TUPLE_DEPTH_MOST) {
       const TVMFFISeqCell* tuple = (const TVMFFISeqCell*)cell_of(arguments[i].v_obj);
       done &= synchronize((const TVMFFIAny*)tuple->data, tuple->size, depth + 1);
     } else if (tensor && (tensor->device.device_type != last.device_type ||

@@ -103,7 +103,14 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
     depth = thread->depth;
     opened = open_invocation(thread, point->vm, name_of_entry(point, arguments, count),
                              FRAME_INVOCATION, stack);
-    if (opened) opened->start = clock_ticks();
+    if (opened) {
+      /* what was launched before is not this invocation's */
+      if (atomic_load_explicit(&point->vm->synchronized, memory_order_relaxed) &&
+          !under_capture(thread)) {
+        synchronize(arguments, count, 0);
+      }
+      opened->start = clock_ticks();
+    }
   }
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   if (!opened) return code;

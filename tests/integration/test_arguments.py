@@ -1,10 +1,10 @@
 """The recorder's encoding of arguments, word by word against its twin in Python."""
+# ruff: noqa: N805, N812 - TVMScript's functions take tensors, and its customary names are I and R
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,73 +13,68 @@ import pytest
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.script import ir as I  # noqa: N812
-from tvm.script import relax as R  # noqa: N812
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 import relax_trace
 from relax_trace import Trace
-from unit.encoding import TUPLE_DEPTH_MOST, WORDS_MOST, device_of, text_of, words_of
+from unit.encoding import TENSOR, TUPLE_DEPTH_MOST, WORDS_MOST, device_of, text_of, words_of
 
+SINK = "relax_trace_tests.sink"
 ARGUMENTS_MOST = 4
+_FLOAT8 = ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 DTYPES = (
-    "bfloat16 bool boolx4 float16 float32 float32x8 float64 int1 int3 int4 int8 int8x4 int16 int32 "
-    "int64 uint4 uint8 uint16x2 uint32 uint64 handle float4_e2m1fn float4_e2m1fnx2 float6_e2m3fn "
-    "float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
-    "float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
-).split()
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)),
+    *("int1", "int3", "bool", "handle", "bfloat16", "float16", "float32", "float64"),
+    *(f"float8_{variant}" for variant in _FLOAT8),
+    *("float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn"),
+    *("int8x4", "uint16x2", "boolx4", "float32x8", "float4_e2m1fnx2"),
+)
 EXTREMES = (0, 1, -1, 2**31, 2**32, 2**62, 2**63 - 1, -(2**63))
 
 
 @I.ir_module
-class Sinks:
-    """Functions that hand so many arguments on to the global function ``test.sink``."""
-
+class _Sinks:
     @R.function(pure=False)
     def sink0() -> R.Object:
-        return R.call_packed("test.sink", ty_args=(R.Object,))
+        return R.call_packed("relax_trace_tests.sink", ty_args=(R.Object,))
 
     @R.function(pure=False)
     def sink1(a: R.Object) -> R.Object:
-        return R.call_packed("test.sink", a, ty_args=(R.Object,))
+        return R.call_packed("relax_trace_tests.sink", a, ty_args=(R.Object,))
 
     @R.function(pure=False)
     def sink2(a: R.Object, b: R.Object) -> R.Object:
-        return R.call_packed("test.sink", a, b, ty_args=(R.Object,))
+        return R.call_packed("relax_trace_tests.sink", a, b, ty_args=(R.Object,))
 
     @R.function(pure=False)
     def sink3(a: R.Object, b: R.Object, c: R.Object) -> R.Object:
-        return R.call_packed("test.sink", a, b, c, ty_args=(R.Object,))
+        return R.call_packed("relax_trace_tests.sink", a, b, c, ty_args=(R.Object,))
 
     @R.function(pure=False)
     def sink4(a: R.Object, b: R.Object, c: R.Object, d: R.Object) -> R.Object:
-        return R.call_packed("test.sink", a, b, c, d, ty_args=(R.Object,))
+        return R.call_packed("relax_trace_tests.sink", a, b, c, d, ty_args=(R.Object,))
 
 
-@contextmanager
-def global_function(name: str, function: Any) -> Iterator[None]:
-    """Have ``function`` in TVM's global registry meanwhile."""
-    tvm_ffi.register_global_func(name, function)
-    try:
-        yield
-    finally:
-        tvm_ffi.registry.remove_global_func(name)
+@tvm_ffi.register_global_func(SINK, override=True)
+def _sink(*arguments: Any) -> None:
+    """Take anything, and keep nothing."""
 
 
 @pytest.fixture(scope="module")
-def vm() -> Iterator[relax.VirtualMachine]:
-    """A VM of ``Sinks``."""
-    with global_function("test.sink", lambda *arguments: None):
-        yield relax.VirtualMachine(tvm.compile(Sinks, target="llvm"), tvm.cpu())
+def vm() -> relax.VirtualMachine:
+    """A VM whose functions ``sink0``, ``sink1``, … take so many arguments."""
+    return relax.VirtualMachine(tvm.compile(_Sinks, target="llvm"), tvm.cpu())
 
 
 def recorded(vm: relax.VirtualMachine, calls: Sequence[Sequence[Any]]) -> Trace:
-    """The calls of ``test.sink`` with each of these argument lists."""
+    """The calls of ``SINK`` with each of these argument lists."""
     with relax_trace.record(vm) as recording:
         for arguments in calls:
             vm[f"sink{len(arguments)}"](*arguments)
     trace = recording.trace
     assert trace.losses == relax_trace.Losses()
-    sinks = trace.filter(name="test.sink")
+    sinks = trace.filter(name=SINK)
     assert len(sinks) == len(calls)
     return sinks
 
@@ -155,34 +150,37 @@ def test_random_arguments_are_encoded_as_the_twin_does(vm: relax.VirtualMachine)
     calls = [values.arguments() for _ in range(400)]
     calls += values.chance.choices(calls, k=200)
     trace = recorded(vm, calls)
-    expected = [words_of("test.sink", arguments) for arguments in calls]
+    expected = [words_of(SINK, arguments) for arguments in calls]
     assert words_by_call(trace) == expected
     assert len(trace.signatures) == len({(), *map(tuple, expected)})  # each is kept once
-    assert texts_by_call(trace) == [text_of("test.sink", arguments) for arguments in calls]
+    assert texts_by_call(trace) == [text_of(SINK, arguments) for arguments in calls]
     devices = [str(trace.devices[i]) if i >= 0 else None for i in trace.device.tolist()]
-    assert devices == [device_of("test.sink", arguments) for arguments in calls]
+    assert devices == [device_of(SINK, arguments) for arguments in calls]
     assert 300 < len(trace.signatures)
     assert max(map(len, expected)) < WORDS_MOST
 
 
 def test_every_dtype_has_its_code_and_tvms_name(vm: relax.VirtualMachine) -> None:
-    """Each dtype that TVM can make, and numpy's complex ones, alone and in a tuple."""
+    """Each dtype that TVM can make, alone and in a tuple; and one of numpy's that it can't."""
     tensors = [tvm.runtime.empty((2, 3), dtype) for dtype in DTYPES]
-    tensors += [tvm_ffi.from_dlpack(np.zeros((2, 3), dtype)) for dtype in ("complex64", "complex128")]
-    trace = recorded(vm, [[tensor, (tensor,)] for tensor in tensors])
-    assert texts_by_call(trace) == [f"{dtype}[2, 3], ({dtype}[2, 3])" for dtype in (*DTYPES, "complex64", "complex128")]
-    assert words_by_call(trace) == [words_of("", [tensor, (tensor,)]) for tensor in tensors]
+    foreign = tvm_ffi.from_dlpack(np.zeros((2, 3), np.complex64))
+    trace = recorded(vm, [*([tensor, (tensor,)] for tensor in tensors), [foreign]])
+    texts = [f"{dtype}[2, 3], ({dtype}[2, 3])" for dtype in DTYPES]
+    assert texts_by_call(trace) == [*texts, "complex64[2, 3]"]
+    words = [words_of(SINK, [tensor, (tensor,)]) for tensor in tensors]
+    complex64 = [TENSOR << 56 | 2 << 32 | 1 << 16 | 64 << 8 | 5, 1 << 32, 2, 3]
+    assert words_by_call(trace) == [*words, complex64]
 
 
 def test_tuples_are_followed_for_eight_levels(vm: relax.VirtualMachine) -> None:
     """The ninth level says only how many elements it has, whatever they are."""
     value: Any = tvm.runtime.empty((2,), "int8")
     calls = []
-    for depth in range(1, 13):
+    for _ in range(12):
         value = (value, None)
         calls.append([value])
     trace = recorded(vm, calls)
-    assert words_by_call(trace) == [words_of("", arguments) for arguments in calls]
+    assert words_by_call(trace) == [words_of(SINK, arguments) for arguments in calls]
     deepest = "(" * TUPLE_DEPTH_MOST + "{}" + ", object)" * TUPLE_DEPTH_MOST
     texts = texts_by_call(trace)
     assert texts[7:] == [deepest.format("int8[2]")] + [deepest.format("(2 elements)")] * 4
@@ -191,19 +189,44 @@ def test_tuples_are_followed_for_eight_levels(vm: relax.VirtualMachine) -> None:
 def test_what_does_not_fit_is_cut_off_behind_an_ellipsis(vm: relax.VirtualMachine) -> None:
     """Arguments that just fit, and that just don't, alone and after and before others."""
     tensor = tvm.runtime.empty((1,), "float32")
-    room = WORDS_MOST
-    ones = [tvm.runtime.empty((1,) * rank, "int8") for rank in (room - 2, room - 1, room + 500)]
-    shapes = [tvm_ffi.Shape([5] * size) for size in (room - 1, room, room + 1, 3 * room)]
-    nothings = [(None,) * count for count in (room - 2, room - 1, room, 5000, 70_000)]
-    tensors = [(tensor,) * count for count in (682, 683, 5000)]
-    mixed = [((tensor, None, "a", (3, shapes[0]), tensor),) * 100, (tensors[0], tensors[1], tensor)]
-    calls = [[value] for value in [*ones, *shapes, *nothings, *tensors, *mixed]]
+    ranks = (WORDS_MOST - 2, WORDS_MOST - 1, WORDS_MOST + 500)
+    sizes = (WORDS_MOST - 2, WORDS_MOST - 1, WORDS_MOST, 70_000)
+    shape = tvm_ffi.Shape([5] * sizes[1])
+    alone = [
+        *(tvm.runtime.empty((1,) * rank, "int8") for rank in ranks),
+        *(tvm_ffi.Shape([5] * size) for size in sizes),
+        *((None,) * size for size in sizes),
+        *((tensor,) * count for count in (682, 683, 5000)),
+        ((tensor, None, "a", (3, shape), tensor),) * 100,
+        ((tensor, None, (3, tensor)),) * 300,
+        ((tensor,) * 682, (tensor,), tensor),
+    ]
+    calls = [[value] for value in alone]
     calls += [[tensor, *arguments] for arguments in calls]
     calls += [[*arguments, tensor, (tensor, None)] for arguments in calls]
     trace = recorded(vm, calls)
-    expected = [words_of("", arguments) for arguments in calls]
+    expected = [words_of(SINK, arguments) for arguments in calls]
     assert words_by_call(trace) == expected
-    assert {len(words) for words in expected} >= {room, room + 1}
-    assert max(map(len, expected)) == room + 1
-    texts = [text.replace("float32[1], " * 680, "680 x float32[1], ") for text in texts_by_call(trace)]
-    assert texts[12:15] == []
+    assert {WORDS_MOST, WORDS_MOST + 1} <= {len(words) for words in expected}
+    assert max(map(len, expected)) == WORDS_MOST + 1
+
+
+def test_text_of_a_cut_signature_says_so(vm: relax.VirtualMachine) -> None:
+    """Three dots stand in a tuple where its elements end early; what fits is spelt in full."""
+    tensor = tvm.runtime.empty((1,), "float32")
+    calls = [[(tensor,) * 682], [(tensor,) * 683], [(None,) * 9000], [tensor, (tensor,) * 700]]
+    texts = texts_by_call(recorded(vm, calls))
+    ones = ["float32[1]"] * 682
+    assert texts == [
+        f"({', '.join(ones)})",
+        f"({', '.join(ones)}, ...)",
+        f"({'object, ' * 2047}...)",
+        f"float32[1], ({', '.join(ones[1:])}, ...)",
+    ]
+
+
+def test_text_says_that_whole_arguments_were_cut_off(vm: relax.VirtualMachine) -> None:
+    """Three dots stand at the end where no word of a later tensor found room."""
+    tensor = tvm.runtime.empty((1,), "float32")
+    (text,) = texts_by_call(recorded(vm, [[(tensor,) * 682, tensor]]))
+    assert text == f"({', '.join(['float32[1]'] * 682)}), ..."
