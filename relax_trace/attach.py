@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from .errors import InstrumentError
@@ -47,12 +47,13 @@ class Attachment:
     recordings: int = 0  # how many have it attached
     active: int = 0  # how many of them are not paused
     synchronized: int = 0  # how many of the active ones want synchronised times
-    wrappers: dict[str, Any] = field(default_factory=dict)
 
 
 _lock = threading.RLock()
 
 _attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
+# The wrappers of a VM's functions, by name: they hold the VM's module, so a recording must not.
+_wrappers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 _instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
 _evaluator_numbers = itertools.count()
 
@@ -111,53 +112,66 @@ def activate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
         _tell_recorder(vm, attachment)
 
 
-def deactivate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
-    """Undo one :func:`activate`; an invocation that is running is still recorded to its end."""
+def deactivate(vm: Any | None, attachment: Attachment, synchronized: bool) -> None:
+    """Undo one :func:`activate`; an invocation that is running is still recorded to its end.
+
+    ``vm`` is None where it is gone: a function of it may have been kept, and is recorded no more.
+    """
     with _lock:
         attachment.active -= 1
         attachment.synchronized -= synchronized
         _tell_recorder(vm, attachment)
 
 
-def _tell_recorder(vm: Any, attachment: Attachment) -> None:
-    load().want(attachment.number, vm.module, attachment.active > 0, attachment.synchronized > 0)
+def _tell_recorder(vm: Any | None, attachment: Attachment) -> None:
+    module = None if vm is None else vm.module
+    load().want(attachment.number, module, attachment.active > 0, attachment.synchronized > 0)
 
 
-def instrument_was_taken(attachment: Attachment) -> bool:
-    """Whether somebody put another instrument in the place of ours."""
-    return bool(load().state(attachment.number) & _TAKEN)
+def instrument_was_taken(vm: Any, attachment: Attachment) -> bool:
+    """Whether somebody put another instrument in the place of ours, where it now stays."""
+    taken = bool(load().state(attachment.number) & _TAKEN)
+    if taken:
+        _instrumented_by_user.add(vm)
+    return taken
 
 
 def _wrapper(vm: Any, attachment: Attachment, name: str) -> Any:
-    wrapper = attachment.wrappers.get(name)
+    wrappers = _wrappers.setdefault(vm, {})
+    wrapper = wrappers.get(name)
     if wrapper is None:
-        wrapper = attachment.wrappers[name] = load().wrap(attachment.number, vm.module, name)
+        wrapper = wrappers[name] = load().wrap(attachment.number, vm.module, name)
     return wrapper
 
 
 @functools.cache
 def _recorded_class(vm_class: Any) -> type:
-    """A subclass of the user's VM class whose entry points are recorded as invocations."""
+    """A subclass of the user's VM class whose entry points are recorded as invocations.
+
+    What the user's own class overrides comes first, and reaches ours by ``super()``.
+    """
+    from tvm.relax import VirtualMachine
+
+    named = {name: getattr(vm_class, name) for name in ("__module__", "__qualname__", "__doc__")}
+    if vm_class is not VirtualMachine:
+        return type(vm_class.__name__, (vm_class, _recorded_class(VirtualMachine)), named)
     methods = {
         "__getitem__": _getitem(vm_class),
         "save_function": _save_function(vm_class),
         "set_instrument": _refuse_instrument,
         "time_evaluator": _time_evaluator(vm_class),
-        "__module__": vm_class.__module__,
-        "__qualname__": vm_class.__qualname__,
-        "__doc__": vm_class.__doc__,
     }
-    return type(vm_class.__name__, (vm_class,), methods)
+    return type(vm_class.__name__, (vm_class,), {**named, **methods})
 
 
 def _getitem(vm_class: Any) -> Any:
     @functools.wraps(vm_class.__getitem__)
     def getitem(vm: Any, key: str) -> Any:
-        attachment = _attachments[vm]
-        if key in attachment.wrappers:
-            return attachment.wrappers[key]
+        wrappers = _wrappers[vm]
+        if key in wrappers:
+            return wrappers[key]
         function = vm_class.__getitem__(vm, key)  # raises what TVM raises for a missing name
-        return function if key in _NOT_INVOCATIONS else _wrapper(vm, attachment, key)
+        return function if key in _NOT_INVOCATIONS else _wrapper(vm, _attachments[vm], key)
 
     return getitem
 
@@ -166,7 +180,7 @@ def _save_function(vm_class: Any) -> Any:
     @functools.wraps(vm_class.save_function)
     def save_function(vm: Any, func_name: str, saved_name: str, *args: Any, **kwargs: Any) -> None:
         vm_class.save_function(vm, func_name, saved_name, *args, **kwargs)
-        _attachments[vm].wrappers.pop(saved_name, None)  # it may stand for an older one
+        _wrappers[vm].pop(saved_name, None)  # it may stand for an older one
 
     return save_function
 
@@ -181,14 +195,17 @@ def _refuse_instrument(vm: Any, instrument: Any) -> None:
 def _time_evaluator(vm_class: Any) -> Any:
     """TVM's evaluator looks its function up by name: in the VM or, without one, in the globals."""
     signature = inspect.signature(vm_class.time_evaluator)
+    getitem = _getitem(vm_class)
 
     @functools.wraps(vm_class.time_evaluator)
     def time_evaluator(vm: Any, *args: Any, **kwargs: Any) -> Any:
         import tvm_ffi
 
-        arguments = signature.bind(vm, *args, **kwargs).arguments
-        del arguments["self"]
-        wrapper = vm[arguments.pop("func_name")]
+        try:
+            arguments = signature.bind(vm, *args, **kwargs).arguments
+            wrapper = getitem(arguments.pop("self"), arguments.pop("func_name"))
+        except (AttributeError, TypeError):  # a global function, or TVM's own error
+            return vm_class.time_evaluator(vm, *args, **kwargs)
         name = f"relax_trace.evaluated.{next(_evaluator_numbers)}"
         tvm_ffi.register_global_func(name, wrapper)
         try:

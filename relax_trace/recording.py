@@ -22,6 +22,7 @@ Timing = Literal["host", "synchronized"]
 
 MEMORY_LIMIT = 256 << 20  # bytes: room for some 8 million ops
 SMALLEST_LIMIT = 1 << 20  # bytes: below, a thread's own tables leave no room for its ops
+_LARGEST_LIMIT = (1 << 63) - 1  # what an argument of the recorder can hold
 _DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
 
 
@@ -41,8 +42,7 @@ class _Hub:
             else:
                 load().begin()
             recording.dumps = self._tables.tables()
-            limits = (other.memory_limit for other in (recording, *self._running))
-            load().set_limit(max(limits))
+            load().set_limit(max(other.memory_limit for other in (recording, *self._running)))
             self._running.append(recording)
 
     def leave(self, recording: Recording) -> None:
@@ -81,11 +81,13 @@ class Recording:
     def __init__(self, vm: Any, timing: Timing, memory_limit: int) -> None:
         if timing not in ("host", "synchronized"):
             raise ValueError(f"timing must be 'host' or 'synchronized', not {timing!r}")
+        if not isinstance(memory_limit, int):
+            raise TypeError(f"memory_limit must be an integer, not a {type(memory_limit).__name__}")
         if memory_limit < SMALLEST_LIMIT:
             raise ValueError(
                 f"memory_limit must be at least {SMALLEST_LIMIT} bytes (1 MiB), not {memory_limit}"
             )
-        self.memory_limit = memory_limit
+        self.memory_limit = min(memory_limit, _LARGEST_LIMIT)
         self.dumps = Dumps()
         self._attachment: Attachment = attach(vm)
         self._vm = weakref.ref(vm)  # a recording keeps no VM alive
@@ -121,9 +123,7 @@ class Recording:
         """Leave out the invocations that begin from now on; they run the bare VM."""
         if self._since is None:
             return
-        vm = self._vm()
-        if vm is not None:
-            deactivate(vm, self._attachment, self._synchronized)
+        deactivate(self._vm(), self._attachment, self._synchronized)
         self._windows.append((self._since, load().now()))
         self._since = None
 
@@ -150,7 +150,7 @@ class Recording:
         if vm is None:
             return
         detach(vm)
-        if instrument_was_taken(self._attachment):
+        if instrument_was_taken(vm, self._attachment):
             raise InstrumentError(
                 "something replaced the instrument of this VirtualMachine during the recording "
                 "(a set_instrument() on its module?): ops after that are missing from the trace"

@@ -225,7 +225,7 @@ class Trace:
         if invocation is None:
             return self._take_ops(keep)
         wanted = np.zeros(len(self.invocations), bool)
-        wanted[invocation if isinstance(invocation, int) else list(invocation)] = True
+        wanted[np.asarray(invocation, np.int64)] = True
         return self.take_invocations(wanted, keep)
 
     def take_invocations(

@@ -176,7 +176,8 @@ static uint64_t all_dropped_ops(void) {
 }
 
 static uint64_t all_dropped_invocations(void) {
-  return SUM_OF(dropped_invocations, registry.finished_dropped_invocations);
+  return SUM_OF(dropped_invocations, registry.finished_dropped_invocations +
+                                         atomic_load(&registry.homeless_invocations));
 }
 
 static uint64_t all_lost_signatures(void) {

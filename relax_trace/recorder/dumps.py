@@ -177,6 +177,11 @@ class _Reader:
                 f"the recorder writes format {header['version']}, this relax_trace reads "
                 f"{VERSION}: install the same version of relax_trace on both sides"
             )
+        if header["size"] < len(self._dump):
+            raise TraceFileError(
+                f"the recorder's dump is damaged: {len(self._dump)} bytes where it says "
+                f"{header['size']}"
+            )
         if header["size"] != len(self._dump):
             raise TraceFileError(
                 f"the recorder's dump is cut short: {len(self._dump)} of {header['size']} bytes"

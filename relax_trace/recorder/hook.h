@@ -25,6 +25,7 @@ static inline void write_op(thread_state* thread, const frame* op, uint64_t end,
   record->invocation = op->invocation;
   record->depth = (uint16_t)(op - thread->frames);
   record->flags = op->flags | flags;
+  if (UNLIKELY(op->flags & OP_SIGNATURE_LOST)) count_one(&thread->lost_signatures);
   buffer_publish(&thread->ops);
 }
 
@@ -53,7 +54,10 @@ static __attribute__((noinline)) void abandon(thread_state* thread, int depth, u
 /* Open a frame for an invocation and write its opening record. NULL below the deepest nesting. */
 static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* function,
                               uint16_t kind, uintptr_t stack) {
-  if (thread->depth == DEPTH_MOST) return NULL;
+  if (thread->depth == DEPTH_MOST) {
+    count_one(&thread->dropped_invocations);
+    return NULL;
+  }
   frame* opened = &thread->frames[thread->depth];
   invocation_record* record =
       function ? (invocation_record*)buffer_next(&thread->invocations, true) : NULL;
@@ -104,11 +108,9 @@ static void write_closed(thread_state* thread, const frame* closed, uint64_t end
 /* ---- invocations through a function that was taken before the recording ---- */
 
 /* "ErrorContext(fn=main, loc=param[0], …" names the function whose parameters are being checked. */
-static bool checked_function(const TVMFFIAny* arguments, int count, TVMFFIByteArray* function) {
+static bool checked_function(TVMFFIByteArray text, TVMFFIByteArray* function) {
   static const char head[] = "ErrorContext(fn=", middle[] = ", loc=param[";
   size_t head_size = sizeof head - 1, middle_size = sizeof middle - 1;
-  TVMFFIByteArray text;
-  if (count < 1 || !string_of(&arguments[count - 1], &text)) return false;
   if (text.size < head_size || memcmp(text.data, head, head_size) != 0) return false;
   for (size_t at = head_size; at + middle_size <= text.size; ++at) {
     if (memcmp(text.data + at, middle, middle_size) == 0) {
@@ -138,15 +140,23 @@ static __attribute__((noinline)) void enter_bare(thread_state* thread, vm_state*
                                                  int count, uintptr_t stack) {
   frame* top = thread->depth ? &thread->frames[thread->depth - 1] : NULL;
   bool inside = top && top->kind == FRAME_BARE && top->vm == vm;
-  TVMFFIByteArray function = {"(unknown)", 9};
-  bool check = name->flags & NAME_CHECK && checked_function(arguments, count, &function);
-  if (inside && check) inside = top->checking && is_named(top, function);
+  TVMFFIByteArray function = {"(unknown)", 9}, text = {NULL, 0};
+  bool check = name->flags & NAME_CHECK && count > 0 && string_of(&arguments[count - 1], &text) &&
+               checked_function(text, &function);
+  if (inside && check) {
+    /* the first check again is the next call's; but an element of a tuple says what the tuple did */
+    inside =
+        top->checking && is_named(top, function) && (top->element || top->first_check != text.data);
+  }
   if (!inside) {
     if (top && top->kind == FRAME_BARE) abandon(thread, thread->depth - 1, 0);
     top = open_bare(thread, vm, function, stack);
+    if (top && check) top->first_check = text.data;
   }
+  if (!top) return;
   /* elements are taken out of a tuple between its checks */
-  if (top && !(name->flags & NAME_ELEMENT)) top->checking = check;
+  top->element = name->flags & NAME_ELEMENT;
+  if (!top->element) top->checking = check;
 }
 
 /* ---- signatures ---- */
@@ -184,7 +194,6 @@ static inline const entry* find_signature(thread_state* thread, const entry** la
   const entry* found = intern_signature(thread, hash, from->words, size);
   if (UNLIKELY(!found)) {
     *flags |= OP_SIGNATURE_LOST;
-    count_one(&thread->lost_signatures);
     return NULL;
   }
   return *last = found;
@@ -269,14 +278,35 @@ static inline bool is_recorded(const thread_state* thread, vm_state* vm) {
   return around && around->vm == vm && around->kind == FRAME_INVOCATION;
 }
 
+static bool inside_unseen(vm_state* vm, uintptr_t stack) {
+  return atomic_load(&vm->unseen) && atomic_load(&vm->unseen_thread) == (uintptr_t)&this_thread &&
+         stack < atomic_load(&vm->unseen_stack);
+}
+
+/* No frame tells that this op runs, as long as it does: it must be known all the same. */
+static __attribute__((noinline)) void leave_unseen(vm_state* vm, const TVMFFIAny* arguments,
+                                                   uintptr_t stack) {
+  if (inside_unseen(vm, stack)) return;
+  atomic_store(&vm->unseen, arguments);
+  atomic_store(&vm->unseen_stack, stack);
+  atomic_store(&vm->unseen_thread, (uintptr_t)&this_thread);
+  atomic_store(&vm->bare_thread, this_thread ? this_thread->id : thread_system_id());
+}
+
 static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int count,
                                uintptr_t stack) {
   thread_state* thread = current_thread();
   if (UNLIKELY(!thread)) {
-    atomic_fetch_add_explicit(&registry.homeless_ops, 1, memory_order_relaxed);
+    if (vm->wanted) {
+      atomic_fetch_add_explicit(&registry.homeless_ops, 1, memory_order_relaxed);
+    }
+    leave_unseen(vm, arguments, stack);
     return;
   }
-  if (!is_recorded(thread, vm)) return;
+  if (UNLIKELY(!is_recorded(thread, vm))) {
+    leave_unseen(vm, arguments, stack);
+    return;
+  }
   abandon_stale(thread, arguments, stack);
   cached_name* name = name_of_call(thread, arguments);
   const TVMFFIAny* own = arguments + ARG_FIRST;
@@ -293,6 +323,7 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   }
   if (UNLIKELY(!name || thread->depth == DEPTH_MOST)) {
     count_one(&thread->dropped_ops);
+    leave_unseen(vm, arguments, stack);
     return;
   }
   frame* op = &thread->frames[thread->depth];
@@ -331,12 +362,14 @@ static void add_result(thread_state* thread, frame* op, const TVMFFIAny* result)
   if (found) op->signature = found;
 }
 
-static inline void after_call(const TVMFFIAny* arguments, int count) {
+static inline void after_call(vm_state* vm, const TVMFFIAny* arguments, int count) {
   thread_state* thread = this_thread;
-  if (UNLIKELY(!thread)) return;
-  int depth = thread->depth - 1;
+  int depth = thread ? thread->depth - 1 : -1;
   while (depth >= 0 && thread->frames[depth].arguments != arguments) --depth;
-  if (UNLIKELY(depth < 0)) return; /* its before was not recorded */
+  if (UNLIKELY(depth < 0)) { /* its before was not recorded */
+    if (atomic_load(&vm->unseen) == arguments) atomic_store(&vm->unseen, NULL);
+    return;
+  }
   frame* op = &thread->frames[depth];
   if (UNLIKELY(op->flags & OP_SYNCHRONIZED) &&
       !(synchronize(arguments + ARG_FIRST, count - ARG_FIRST, 0) &&
@@ -355,7 +388,7 @@ static int on_call(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
   vm_state* vm = (vm_state*)self;
   if (UNLIKELY(count < ARG_FIRST)) return 0;
   if (!arguments[ARG_BEFORE].v_int64) {
-    after_call(arguments, count);
+    after_call(vm, arguments, count);
   } else {
     before_call(vm, arguments, count, (uintptr_t)__builtin_frame_address(0));
   }

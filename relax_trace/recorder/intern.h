@@ -32,6 +32,20 @@ typedef struct {
   size_t bytes; /* of all entries together, without their headers */
 } intern_table;
 
+/* What both tables take of the byte limit, and how much of it they took when recording began. */
+static _Atomic size_t table_bytes, table_bytes_first;
+
+static void* reserve_entry(size_t size) {
+  void* memory = reserve(size);
+  if (memory) atomic_fetch_add(&table_bytes, size);
+  return memory;
+}
+
+static void give_back_entry(void* memory, size_t size) {
+  give_back(memory, size);
+  if (memory) atomic_fetch_sub(&table_bytes, size);
+}
+
 static intern_table names = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static intern_table signatures = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -54,10 +68,10 @@ static uint64_t hash_bytes(const char* bytes, size_t size) {
 
 static bool intern_grow_numbers(intern_table* table) {
   uint32_t capacity = table->capacity ? 2 * table->capacity : 256;
-  entry** grown = (entry**)reserve(capacity * sizeof(entry*));
+  entry** grown = (entry**)reserve_entry(capacity * sizeof(entry*));
   if (!grown) return false;
   if (table->count) memcpy(grown, table->by_number, table->count * sizeof(entry*));
-  give_back(table->by_number, table->capacity * sizeof(entry*));
+  give_back_entry(table->by_number, table->capacity * sizeof(entry*));
   table->by_number = grown;
   table->capacity = capacity;
   return true;
@@ -65,14 +79,14 @@ static bool intern_grow_numbers(intern_table* table) {
 
 static bool intern_grow_buckets(intern_table* table) {
   uint32_t count = table->bucket_count ? 2 * table->bucket_count : 512;
-  entry** grown = (entry**)reserve(count * sizeof(entry*));
+  entry** grown = (entry**)reserve_entry(count * sizeof(entry*));
   if (!grown) return table->bucket_count != 0; /* longer chains will do */
   for (uint32_t i = 0; i < table->count; ++i) {
     entry* moved = table->by_number[i];
     moved->next = grown[moved->hash & (count - 1)];
     grown[moved->hash & (count - 1)] = moved;
   }
-  give_back(table->buckets, table->bucket_count * sizeof(entry*));
+  give_back_entry(table->buckets, table->bucket_count * sizeof(entry*));
   table->buckets = grown;
   table->bucket_count = count;
   return true;
@@ -93,7 +107,7 @@ static entry* intern_add(intern_table* table, const char* bytes, size_t size, ui
                          uint64_t hash) {
   if (table->count == table->capacity && !intern_grow_numbers(table)) return NULL;
   if (table->count >= table->bucket_count && !intern_grow_buckets(table)) return NULL;
-  entry* added = (entry*)reserve(sizeof(entry) + size);
+  entry* added = (entry*)reserve_entry(sizeof(entry) + size);
   if (!added) return NULL;
   memcpy(added->bytes, bytes, size);
   added->hash = hash;

@@ -35,8 +35,9 @@ static bool fill_slot(TVMFFIObjectHandle set_instrument, TVMFFIAny content) {
 }
 
 /* Clearing the slot would pull the hook from under an op of this VM that is open on this thread. */
-static bool has_open_op(const vm_state* vm) {
+static bool has_open_op(vm_state* vm) {
   const thread_state* thread = this_thread;
+  if (inside_unseen(vm, (uintptr_t)__builtin_frame_address(0))) return true;
   for (int i = 0; thread && i < thread->depth; ++i) {
     if (thread->frames[i].kind == FRAME_OP && thread->frames[i].vm == vm) return true;
   }
@@ -67,6 +68,16 @@ static const entry* name_of_entry(const entry_point* point, const TVMFFIAny* arg
   return named ? intern(&names, name.data, name.size, NAME_FUNCTION) : point->name;
 }
 
+/* How many of these bytes don't cut a character of UTF-8 in two. */
+static size_t whole_characters(const char* text, size_t size) {
+  size_t last = size;
+  while (last > 0 && ((unsigned char)text[last - 1] & 0xc0) == 0x80) --last;
+  if (last == 0) return size;
+  unsigned char lead = (unsigned char)text[last - 1];
+  size_t needed = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  return last - 1 + needed > size ? last - 1 : size;
+}
+
 /* "ValueError: what it said", of the error being raised, which stays raised. */
 static const entry* name_of_error(void) {
   TVMFFIObjectHandle error = NULL;
@@ -81,6 +92,7 @@ static const entry* name_of_error(void) {
   const entry* named = NULL;
   if (length > 0) {
     size_t size = (size_t)length < sizeof text ? (size_t)length : sizeof text - 1;
+    if ((size_t)length >= sizeof text) size = whole_characters(text, size);
     named = intern(&names, text, size, 0);
   }
   TVMFFIErrorSetRaised(error);
@@ -112,6 +124,9 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
       opened->start = clock_ticks();
     }
   }
+  if (!thread) {
+    atomic_fetch_add_explicit(&registry.homeless_invocations, 1, memory_order_relaxed);
+  }
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   if (!opened) return code;
   uint64_t end = clock_ticks();
@@ -127,7 +142,11 @@ static int on_invoke(void* self, const TVMFFIAny* arguments, int32_t count, TVMF
   vm_state* vm = point->vm;
   release(result); /* TVM's time_evaluator hands in the result of the call before */
   pthread_mutex_lock(&vm->edge);
-  if (vm->active++ == 0) update_slot(vm, point->set_instrument);
+  if (vm->active++ == 0) {
+    /* no two threads run one VM at a time: the one that ran it bare is out of it */
+    if (!has_open_op(vm)) atomic_store(&vm->bare_thread, 0);
+    update_slot(vm, point->set_instrument);
+  }
   bool recorded = vm->armed && atomic_load_explicit(&vm->wanted, memory_order_relaxed);
   pthread_mutex_unlock(&vm->edge);
   int code = recorded ? call_recorded(point, arguments, count, result)

@@ -60,7 +60,9 @@ static int on_set_limit(void* self, const TVMFFIAny* arguments, int32_t count, T
   UNUSED(self), UNUSED(result);
   int64_t limit = integer(arguments, count, 0);
   if (limit <= 0) return fail("ValueError", "relax_trace: set_limit(bytes)");
-  atomic_store(&bytes_limit, (size_t)limit);
+  /* the tables' entries never go: what earlier recordings left there is no part of this one's */
+  size_t tables = atomic_load(&table_bytes_first);
+  atomic_store(&bytes_limit, (size_t)limit > SIZE_MAX - tables ? SIZE_MAX : (size_t)limit + tables);
   return 0;
 }
 
@@ -68,6 +70,7 @@ static int on_begin(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
   UNUSED(self), UNUSED(arguments), UNUSED(count), UNUSED(result);
   pthread_mutex_lock(&registry.lock);
   reset_firsts();
+  atomic_store(&table_bytes_first, atomic_load(&table_bytes));
   for (thread_state *at = registry.threads, *next; at; at = next) {
     next = at->next;
     buffer_advance(&at->invocations, buffer_unread(&at->invocations, SIZE_MAX));
@@ -114,14 +117,22 @@ static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
   UNUSED(self), UNUSED(result);
   if (count != 4) return fail("TypeError", "relax_trace: want(vm, module, wanted, synchronized)");
   vm_state* vm = vm_argument(arguments, count, 0);
-  TVMFFIObjectHandle set_instrument =
-      vm ? module_function(arguments[1], text_value("set_instrument")) : NULL;
+  if (!vm) return -1;
+  if (arguments[1].type_index ==
+      kTVMFFINone) { /* the VM's object is gone: a function may be left */
+    atomic_store(&vm->wanted, false);
+    return 0;
+  }
+  TVMFFIObjectHandle set_instrument = module_function(arguments[1], text_value("set_instrument"));
   if (!set_instrument) return -1;
   pthread_mutex_lock(&vm->edge);
   if (!stream_sync) stream_sync = global_function("runtime.Device_StreamSync");
   bool wanted = integer(arguments, count, 2) != 0;
   atomic_store(&vm->synchronized, integer(arguments, count, 3) != 0);
-  if (wanted && !atomic_load(&vm->wanted)) vm->taken = false;
+  if (wanted && !atomic_load(&vm->wanted)) { /* what became of the slot meanwhile is the user's */
+    vm->armed = vm->armed && hook_is_in_slot(vm);
+    vm->taken = false;
+  }
   atomic_store(&vm->wanted, wanted);
   if (at_rest(vm)) update_slot(vm, set_instrument);
   pthread_mutex_unlock(&vm->edge);

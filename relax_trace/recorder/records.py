@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import TraceFileError
 from ..ragged import Index, offsets_of
 from ..trace import IMPLICIT, OPEN
 from .dumps import INVOCATION, OP, Dumps, ThreadRecords
@@ -15,6 +16,8 @@ from .dumps import INVOCATION, OP, Dumps, ThreadRecords
 # Wall and monotonic time differ by a constant, unless somebody sets the clock. Readings of the two
 # jitter by microseconds; what moved further than this was set.
 _CLOCK_WAS_SET_NS = 1_000_000
+
+_LATEST_NS = 1 << 62  # since 1970: in the year 2116
 
 Windows = Sequence[tuple[int, int]]
 
@@ -46,6 +49,10 @@ class ThreadTable:
         ops, row = _rows_of(ops, calls)
         _finish(calls, ops, row, dumps)
         call_parent, known = _find(calls["number"], calls["parent"])
+        if (known & (call_parent >= np.arange(len(calls)))).any():
+            raise TraceFileError(
+                "the recorder's dump is damaged: an invocation stands inside a later one"
+            )
         return cls(
             records.tid,
             records.name,
@@ -208,7 +215,10 @@ class Clock:
     def _nanoseconds(self, ticks: NDArray[np.uint64]) -> NDArray[np.int64]:
         since = (ticks - np.uint64(self.ticks)).view(np.int64)
         # doubles hold whole ns exactly for 104 days
-        whole: Index = np.rint(since * self.rate).astype(np.int64)
+        exact = since * self.rate
+        if self.wall_ns > _LATEST_NS or (len(exact) and np.abs(exact).max() > _LATEST_NS):
+            raise TraceFileError("the recorder's dump is damaged: its clocks are out of all bounds")
+        whole: Index = np.rint(exact).astype(np.int64)
         return whole + self.wall_ns
 
     def times(self, records: Records) -> tuple[NDArray[np.int64], ...]:

@@ -39,6 +39,10 @@ typedef struct vm_state {
   _Atomic bool wanted;       /* a recording wants its ops; want() stores, the hook loads */
   _Atomic bool synchronized; /* synchronise devices around each op; as wanted */
   _Atomic uint64_t bare_thread; /* the last thread seen to run it without our wrapper, or 0 */
+  /* The outermost running op that the hook was told of, and made no frame for; hook writes. */
+  const TVMFFIAny* _Atomic unseen; /* its argument buffer, or NULL */
+  _Atomic uintptr_t unseen_stack;  /* address of the C frame that began it */
+  _Atomic uintptr_t unseen_thread; /* address of its thread's `this_thread` */
 } vm_state;
 
 typedef struct {
@@ -57,12 +61,14 @@ typedef struct {
   uintptr_t stack;            /* address of the C frame that opened it */
   vm_state* vm;
   const entry* name;
-  cached_name* cached;    /* where its signatures are remembered; may be reused by now */
-  const entry* signature; /* NULL: no argument encoded */
-  uint32_t invocation;    /* 0: the byte limit left no room for its invocation */
-  uint16_t kind;          /* FRAME_… */
-  uint16_t flags;         /* OP_… so far */
-  bool checking;          /* FRAME_BARE: nothing but checks of its parameters so far */
+  cached_name* cached;     /* where its signatures are remembered; may be reused by now */
+  const entry* signature;  /* NULL: no argument encoded */
+  uint32_t invocation;     /* 0: the byte limit left no room for its invocation */
+  uint16_t kind;           /* FRAME_… */
+  uint16_t flags;          /* OP_… so far */
+  const char* first_check; /* FRAME_BARE: what the first check of its parameters said, or NULL */
+  bool checking;           /* FRAME_BARE: nothing but checks of its parameters so far */
+  bool element;            /* FRAME_BARE: the last of them took an element out of a tuple */
 } frame;
 
 typedef struct thread_state {
@@ -72,9 +78,10 @@ typedef struct thread_state {
   _Atomic bool finished; /* the thread has ended: its state goes with its last record */
   _Atomic uint64_t dropped_ops, dropped_invocations, lost_signatures;
   buffer ops, invocations;
+  size_t size; /* bytes: once the thread has ended, what follows is cut off */
+  uint32_t last_invocation;
   int depth;   /* open frames */
   int current; /* index of the innermost FRAME_INVOCATION or FRAME_BARE, or -1 */
-  uint32_t last_invocation;
   frame frames[DEPTH_MOST];
   cached_name name_cache[NAME_CACHE];
   const entry* signature_cache[SIGNATURE_CACHE];
@@ -87,6 +94,8 @@ static struct {
   vm_state* vms;
   uint32_t vm_count;
   _Atomic uint64_t homeless_ops; /* dropped since there was no room for their thread's state */
+  _Atomic uint64_t homeless_invocations;
+  uint32_t finished_last_invocation; /* the largest number that an ended thread gave out */
   uint64_t finished_dropped_ops, finished_dropped_invocations, finished_lost_signatures;
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -101,7 +110,7 @@ static inline void count_one(_Atomic uint64_t* counter) { /* single writer */
 static void thread_free(thread_state* thread) {
   buffer_close(&thread->ops);
   buffer_close(&thread->invocations);
-  give_back(thread, sizeof *thread);
+  give_back(thread, thread->size);
 }
 
 /* Registry lock held: take a finished thread off the list, keeping its counts. */
@@ -113,6 +122,20 @@ static void thread_retire(thread_state* thread) {
   registry.finished_dropped_invocations += thread->dropped_invocations;
   registry.finished_lost_signatures += thread->lost_signatures;
   thread_free(thread);
+}
+
+/* Registry lock held: of an ended thread keep only what is still to be read. */
+static thread_state* thread_shrink(thread_state* thread) {
+  size_t size = offsetof(thread_state, depth);
+  thread_state** at = &registry.threads;
+  while (*at != thread) at = &(*at)->next;
+  thread_state* kept = (thread_state*)reserve(size);
+  if (!kept) return thread;
+  memcpy(kept, thread, size);
+  kept->size = size;
+  *at = kept;
+  give_back(thread, thread->size);
+  return kept;
 }
 
 static bool thread_is_read(const thread_state* thread) {
@@ -127,7 +150,11 @@ static void thread_end(void* state) {
     uint64_t own = thread->id; /* it can't be inside a VM any more */
     atomic_compare_exchange_strong(&vm->bare_thread, &own, 0);
   }
+  if (thread->last_invocation > registry.finished_last_invocation) {
+    registry.finished_last_invocation = thread->last_invocation;
+  }
   atomic_store(&thread->finished, true);
+  thread = thread_shrink(thread);
   if (thread_is_read(thread)) thread_retire(thread);
   pthread_mutex_unlock(&registry.lock);
 }
@@ -137,6 +164,7 @@ static uint64_t thread_system_id(void) { return (uint64_t)syscall(SYS_gettid); }
 static __attribute__((noinline)) thread_state* thread_begin(void) {
   thread_state* thread = (thread_state*)reserve(sizeof *thread);
   if (!thread) return NULL;
+  thread->size = sizeof *thread;
   thread->id = thread_system_id();
   thread->current = -1;
   pthread_getname_np(pthread_self(), thread->name, sizeof thread->name);
@@ -147,6 +175,8 @@ static __attribute__((noinline)) thread_state* thread_begin(void) {
     return NULL;
   }
   pthread_mutex_lock(&registry.lock);
+  /* its id may have been an ended thread's: under one id no number is given out twice */
+  thread->last_invocation = registry.finished_last_invocation;
   thread->next = registry.threads;
   registry.threads = thread;
   pthread_mutex_unlock(&registry.lock);
