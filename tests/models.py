@@ -103,13 +103,13 @@ def squeezenet() -> Model:
 @cache
 def decoder() -> Model:
     """A Llama-like decoder with a paged KV cache: a prompt of 24 tokens, then three more."""
-    compiled = llama.compile_decoder()
+    executable, weights = llama.compile_decoder()
     tokens = list(range(7, 34))
     steps = [tokens[:24], tokens[24:25], tokens[25:26], tokens[26:]]
-    expected = llama.reference(compiled.weights, tokens)[-4:]
-    vm = relax.VirtualMachine(compiled.executable, tvm.cpu())
-    run = partial(llama.generate, vm, compiled.weights, steps)
-    return Model("decoder", compiled.executable, vm, "decode", (), run, list(expected))
+    expected = llama.reference(weights, tokens)[-4:]
+    vm = relax.VirtualMachine(executable, tvm.cpu())
+    run = partial(llama.generate, vm, weights, steps)
+    return Model("decoder", executable, vm, "decode", (), run, list(expected))
 
 
 ALL = (silero, silero_dynamic, magika, squeezenet, decoder)
