@@ -203,6 +203,7 @@ def run_alone(program: str) -> subprocess.CompletedProcess[str]:
     paths = [str(Path(__file__).parents[1]), str(Path(relax_trace.__file__).parents[1])]
     return subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", program],
+        cwd=Path(__file__).parent,  # which Python looks through first: no relax_trace lies there
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
