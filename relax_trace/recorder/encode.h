@@ -18,7 +18,7 @@ enum {
   WORD_ELLIPSIS,
   WORD_OBJECT
 };
-enum { WORDS_MOST = 2048, TUPLE_DEPTH_MOST = 8 };
+enum { WORDS_MOST = 2048, TUPLE_DEPTH_MOST = 8, COUNT_MOST = 0xffffff };
 
 /* How much of its arguments a call shows; chosen by its name. */
 enum {
@@ -34,7 +34,7 @@ typedef struct {
 } encoder;
 
 static inline uint64_t tag_word(uint64_t kind, uint64_t count, uint32_t info) {
-  return kind << 56 | (count & 0xffffff) << 32 | info;
+  return kind << 56 | (count & COUNT_MOST) << 32 | info;
 }
 
 static inline uint32_t dtype_info(DLDataType dtype) {
@@ -79,7 +79,8 @@ static void encode_value(encoder* to, const TVMFFIAny* value, uint32_t show, int
 
 static void encode_tuple(encoder* to, const TVMFFISeqCell* tuple, uint32_t show, int depth) {
   if (!encode_room(to, 2)) return; /* its tag, and the ellipsis of one that is not shown */
-  to->words[to->count++] = tag_word(WORD_TUPLE, (uint64_t)tuple->size, 0);
+  int64_t size = tuple->size < 0 ? 0 : tuple->size;
+  to->words[to->count++] = tag_word(WORD_TUPLE, size > COUNT_MOST ? COUNT_MOST : (uint64_t)size, 0);
   if (show & HIDE_TUPLES || depth >= TUPLE_DEPTH_MOST) {
     to->words[to->count++] = tag_word(WORD_ELLIPSIS, 0, 0);
     return;

@@ -41,7 +41,7 @@ static void find_current(thread_state* thread) {
 }
 
 /* Close every frame from `depth` up: their end was never announced, since something threw. */
-static __attribute__((noinline)) void abandon(thread_state* thread, int depth, uint64_t now) {
+static void abandon(thread_state* thread, int depth, uint64_t now) {
   while (thread->depth > depth) {
     frame* open = &thread->frames[--thread->depth];
     if (open->kind == FRAME_OP) write_op(thread, open, now, OP_ABORTED);
@@ -209,19 +209,29 @@ static inline uint32_t shown_of(const entry* name) {
 /* The stream that TVM launches on; absent where tvm-ffi is built without it. */
 extern void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) __attribute__((weak));
 
-static TVMFFIObjectHandle
-    stream_sync; /* runtime.Device_StreamSync, looked up at the first want() */
+/* runtime.Device_StreamSync, looked up at the first want(), kept for good */
+static _Atomic(TVMFFIObjectHandle) stream_sync;
+
+static void find_stream_sync(void) {
+  TVMFFIObjectHandle none = NULL;
+  if (atomic_load_explicit(&stream_sync, memory_order_acquire)) return;
+  TVMFFIObjectHandle found = global_function("runtime.Device_StreamSync");
+  if (found && !atomic_compare_exchange_strong(&stream_sync, &none, found)) {
+    TVMFFIObjectDecRef(found); /* another VM's want() was faster */
+  }
+}
 
 static bool synchronize_device(DLDevice device) {
+  TVMFFIObjectHandle sync = atomic_load_explicit(&stream_sync, memory_order_acquire);
   if (device.device_type == kDLCPU) return true;
-  if (!stream_sync) return false;
+  if (!sync) return false;
   void* stream =
       TVMFFIEnvGetStream ? TVMFFIEnvGetStream(device.device_type, device.device_id) : NULL;
   TVMFFIAny arguments[2] = {none_value(), int_value((int64_t)(intptr_t)stream)};
   TVMFFIAny result = none_value();
   arguments[0].type_index = kTVMFFIDevice;
   arguments[0].v_device = device;
-  if (TVMFFIFunctionCall(stream_sync, arguments, 2, &result)) {
+  if (TVMFFIFunctionCall(sync, arguments, 2, &result)) {
     drop_error(); /* the op's own error, if the device is lost, is the user's to see */
     return false;
   }

@@ -20,7 +20,7 @@ typedef struct entry {
   uint32_t flags;  /* names: NAME_… ; part of what makes two names one */
   uint32_t size;   /* bytes */
   uint32_t unused_;
-  char bytes[];
+  _Alignas(8) char bytes[];
 } entry;
 
 typedef struct {

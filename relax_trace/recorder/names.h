@@ -89,7 +89,8 @@ static inline bool name_hit(const cached_name* cached, TVMFFIByteArray name) {
 static __attribute__((noinline)) cached_name* name_miss(cached_name* cached, TVMFFIByteArray name,
                                                         uint32_t flags) {
   const entry* found = intern(&names, name.data, name.size, flags);
-  cached->key = found ? name.data : NULL;
+  /* a key is compared as a C string, so that a name with a NUL inside has none */
+  cached->key = found && !memchr(name.data, 0, name.size) ? name.data : NULL;
   cached->name = found;
   cached->signature = cached->complete = NULL;
   return found ? cached : NULL;

@@ -125,8 +125,8 @@ static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
   }
   TVMFFIObjectHandle set_instrument = module_function(arguments[1], text_value("set_instrument"));
   if (!set_instrument) return -1;
+  find_stream_sync();
   pthread_mutex_lock(&vm->edge);
-  if (!stream_sync) stream_sync = global_function("runtime.Device_StreamSync");
   bool wanted = integer(arguments, count, 2) != 0;
   atomic_store(&vm->synchronized, integer(arguments, count, 3) != 0);
   if (wanted && !atomic_load(&vm->wanted)) { /* what became of the slot meanwhile is the user's */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "buffers.h"
+#include "clock.h"
 #include "encode.h"
 #include "intern.h"
 
@@ -142,8 +143,11 @@ static bool thread_is_read(const thread_state* thread) {
   return !buffer_unread(&thread->ops, 1) && !buffer_unread(&thread->invocations, 1);
 }
 
+static __attribute__((noinline)) void abandon(thread_state* thread, int depth, uint64_t now);
+
 static void thread_end(void* state) {
   thread_state* thread = (thread_state*)state;
+  abandon(thread, 0, clock_ticks()); /* what a throw left open */
   this_thread = NULL;
   pthread_mutex_lock(&registry.lock);
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
