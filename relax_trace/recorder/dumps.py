@@ -124,8 +124,8 @@ class Dumps:
         self.more = bool(header["flags"] & _MORE)
         self.name_flags += names
         self.name_texts += texts
-        self.words.append(words)
-        self.word_counts.append(counts)
+        self.words.append(words.copy())  # a view would keep the whole dump in memory
+        self.word_counts.append(counts.copy())
         self.signature_count += len(counts)
         for thread in threads:
             self.threads.setdefault(thread.tid, ThreadRecords(thread.tid, thread.name)).extend(
