@@ -73,8 +73,7 @@ static int on_begin(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
   atomic_store(&table_bytes_first, atomic_load(&table_bytes));
   for (thread_state *at = registry.threads, *next; at; at = next) {
     next = at->next;
-    buffer_advance(&at->invocations, buffer_unread(&at->invocations, SIZE_MAX));
-    buffer_advance(&at->ops, buffer_unread(&at->ops, SIZE_MAX));
+    thread_discard(at);
     if (atomic_load(&at->finished) && thread_is_read(at)) thread_retire(at);
   }
   pthread_mutex_unlock(&registry.lock);
@@ -193,8 +192,7 @@ static void after_fork_in_child(void) {
       continue;
     }
     at->id = thread_system_id();
-    buffer_advance(&at->invocations, buffer_unread(&at->invocations, SIZE_MAX));
-    buffer_advance(&at->ops, buffer_unread(&at->ops, SIZE_MAX));
+    thread_discard(at);
   }
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
     pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */

@@ -139,6 +139,12 @@ static thread_state* thread_shrink(thread_state* thread) {
   return kept;
 }
 
+/* Registry lock held: forget what was published and not read. */
+static void thread_discard(thread_state* thread) {
+  buffer_advance(&thread->invocations, buffer_unread(&thread->invocations, SIZE_MAX));
+  buffer_advance(&thread->ops, buffer_unread(&thread->ops, SIZE_MAX));
+}
+
 static bool thread_is_read(const thread_state* thread) {
   return !buffer_unread(&thread->ops, 1) && !buffer_unread(&thread->invocations, 1);
 }
