@@ -1,5 +1,6 @@
 """relax_trace: see where time goes inside a TVM Relax model."""
 
+from .concatenation import concatenate
 from .errors import (
     InstrumentError,
     ModelError,
@@ -10,7 +11,7 @@ from .errors import (
 )
 from .recording import Recording, profile, record
 from .report import Report
-from .trace import Device, Invocations, Losses, Thread, Trace, concatenate, load
+from .trace import Device, Invocations, Losses, Thread, Trace, load
 
 __all__ = [
     "Device",

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import TraceFileError
-from .ragged import Index, Part, Ragged, concatenate, decimal, group_by, scatter
+from .ragged import Index, Part, Ragged, concatenate, decimal, group_by, offsets_of, scatter
 
 TENSOR, SHAPE, TUPLE, INT, DTYPE, RESULT, ELLIPSIS, OBJECT = range(1, 9)
 MAX_DEPTH = 16  # the recorder stops at 8 levels of tuples; more can only be damage
@@ -100,8 +100,8 @@ class Signatures:
     def from_lists(cls, signatures: list[list[int]]) -> Signatures:
         """Build from lists of words (number 0, the empty one, is added)."""
         words = [np.array(signature, np.uint64) for signature in ([], *signatures)]
-        offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
-        return cls(np.concatenate(words), offsets)
+        lengths = np.fromiter(map(len, words), np.int64, len(words))
+        return cls(np.concatenate(words), offsets_of(lengths))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -136,7 +136,7 @@ class Signatures:
     def take(self, numbers: Index) -> Signatures:
         """The signatures with these numbers, in this order."""
         lengths = np.diff(self.offsets)[numbers]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        offsets = offsets_of(lengths)
         at = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1] - self.offsets[numbers], lengths)
         return Signatures(self.words[at], offsets)
 
@@ -173,7 +173,7 @@ def _reassemble(count: int, rendered: list[tuple[Index, Ragged]]) -> Ragged:
     lengths = np.zeros(count, np.int64)
     for rows, texts in rendered:
         lengths[rows] = texts.lengths
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    offsets = offsets_of(lengths)
     data = np.empty(int(offsets[-1]), np.uint8)
     for rows, texts in rendered:
         scatter(data, offsets[rows], texts)

@@ -6,12 +6,13 @@ import fnmatch
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import TraceFileError
+from .ragged import Index
 from .signature import Signatures
 
 if TYPE_CHECKING:
@@ -234,30 +235,31 @@ class Trace:
         """The invocations where the mask ``wanted`` is true, with their calls."""
         inside = wanted[self.invocation]
         trace = self._take_ops(inside if keep is None else keep & inside)
-        renumbered = np.append(np.cumsum(wanted, dtype=np.int32) - 1, np.int32(-1))
         kept = Invocations(
             *(getattr(self.invocations, f.name)[wanted] for f in fields(Invocations))
         )
-        parent = kept.parent
-        outside = np.append(~wanted, False)  # the last entry answers for a parent of -1
-        while outside[parent].any():
-            parent = np.where(outside[parent], self.invocations.parent[parent], parent)
-        kept = replace(kept, parent=renumbered[parent].astype(np.int32))
-        return replace(
-            trace, invocation=renumbered[trace.invocation].astype(np.int32), invocations=kept
-        )
+        parent = kept_parents(self.invocations.parent, wanted)
+        kept = replace(kept, parent=parent.astype(np.int32))
+        invocation = (np.cumsum(wanted) - 1)[trace.invocation]
+        return replace(trace, invocation=invocation.astype(np.int32), invocations=kept)
 
     def _take_ops(self, keep: NDArray[np.bool_]) -> Trace:
         if keep.all():
             return self
-        outside = np.append(~keep, False)
-        parent = self.parent[keep]
-        while outside[parent].any():
-            parent = np.where(outside[parent], self.parent[parent], parent)
-        renumbered = np.append(np.cumsum(keep, dtype=np.int32) - 1, np.int32(-1))
         columns = ("start", "end", "name", "signature", "device", "thread", "invocation", "flags")
         taken = {column: getattr(self, column)[keep] for column in columns}
-        return replace(self, **taken, parent=renumbered[parent].astype(np.int32))
+        parent = kept_parents(self.parent, keep)
+        return replace(self, **taken, parent=parent.astype(np.int32))
+
+
+def kept_parents(parent: NDArray[np.integer[Any]], keep: NDArray[np.bool_]) -> Index:
+    """For each row kept, the nearest of its ancestors that is, by its row among these; or -1."""
+    outside = np.append(~keep, False)  # the last entry answers for a parent of -1
+    nearest = parent[keep]
+    while outside[nearest].any():
+        nearest = np.where(outside[nearest], parent[nearest], nearest)
+    rows: Index = np.append(np.cumsum(keep) - 1, -1)[nearest]
+    return rows
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
@@ -269,91 +271,6 @@ def load(path: str | os.PathLike[str]) -> Trace:
     from .exporters import load
 
     return load(path)
-
-
-_Key = TypeVar("_Key")
-
-
-def _merged(tables: list[tuple[_Key, ...]]) -> tuple[tuple[_Key, ...], list[NDArray[np.int32]]]:
-    """One table of what several hold, and for each the new numbers of its entries (-1 stays -1)."""
-    numbers: dict[_Key, int] = {}
-    maps = []
-    for table in tables:
-        renumbered = [numbers.setdefault(entry, len(numbers)) for entry in table]
-        maps.append(np.array([*renumbered, -1], np.int32))
-    return tuple(numbers), maps
-
-
-def concatenate(traces: Sequence[Trace]) -> Trace:
-    """One trace of all the calls of several, in order of their start.
-
-    Invocations follow each other in the order of ``traces``. Raises ``ValueError`` for none at all.
-    """
-    if not traces:
-        raise ValueError("concatenate() needs at least one trace")
-    kinds = [tuple(zip(trace.names, trace.kinds.tolist(), strict=True)) for trace in traces]
-    names, name_maps = _merged(kinds)
-    devices, device_maps = _merged([trace.devices for trace in traces])
-    threads, thread_maps = _merged([trace.threads for trace in traces])
-    vms, vm_maps = _merged([trace.vms for trace in traces])
-    errors, error_maps = _merged([trace.errors for trace in traces])
-    signatures, signature_maps = _merged_signatures([trace.signatures for trace in traces])
-    columns: dict[str, list[NDArray[Any]]] = {f.name: [] for f in fields(Trace)[:9]}
-    rows: dict[str, list[NDArray[Any]]] = {f.name: [] for f in fields(Invocations)}
-    ops = calls = 0
-    for i, trace in enumerate(traces):
-        table = trace.invocations
-        columns["start"].append(trace.start)
-        columns["end"].append(trace.end)
-        columns["name"].append(name_maps[i][trace.name])
-        columns["signature"].append(signature_maps[i][trace.signature])
-        columns["device"].append(device_maps[i][trace.device])
-        columns["thread"].append(thread_maps[i][trace.thread])
-        columns["invocation"].append(trace.invocation + np.int32(calls))
-        columns["parent"].append(
-            np.where(trace.parent < 0, -1, trace.parent + ops).astype(np.int32)
-        )
-        columns["flags"].append(trace.flags)
-        rows["start"].append(table.start)
-        rows["end"].append(table.end)
-        rows["function"].append(name_maps[i][table.function])
-        rows["vm"].append(vm_maps[i][table.vm])
-        rows["thread"].append(thread_maps[i][table.thread])
-        rows["parent"].append(np.where(table.parent < 0, -1, table.parent + calls).astype(np.int32))
-        rows["error"].append(error_maps[i][table.error])
-        rows["flags"].append(table.flags)
-        ops, calls = ops + len(trace), calls + len(table)
-    whole = {column: np.concatenate(parts) for column, parts in columns.items()}
-    order = np.argsort(whole["start"], kind="stable")
-    rank = np.empty(ops + 1, np.int32)
-    rank[order], rank[-1] = np.arange(ops), -1
-    return Trace(
-        **{column: values[order] for column, values in whole.items() if column != "parent"},
-        parent=rank[whole["parent"][order]],
-        names=tuple(name for name, _ in names),
-        kinds=np.array([kind for _, kind in names], np.uint8),
-        signatures=signatures,
-        devices=devices,
-        threads=threads,
-        vms=vms,
-        errors=errors,
-        invocations=Invocations(**{name: np.concatenate(parts) for name, parts in rows.items()}),
-        process=traces[0].process,
-        configuration=traces[0].configuration,
-        losses=sum((trace.losses for trace in traces), Losses()),
-    )
-
-
-def _merged_signatures(tables: list[Signatures]) -> tuple[Signatures, list[NDArray[np.int32]]]:
-    spellings = []
-    for table in tables:
-        raw, bounds = table.words.tobytes(), (table.offsets * 8).tolist()
-        spellings.append(tuple(raw[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)))
-    distinct, maps = _merged(spellings)
-    words = np.frombuffer(b"".join(distinct), np.uint64)
-    lengths = np.fromiter((len(spelling) // 8 for spelling in distinct), np.int64, len(distinct))
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-    return Signatures(words, offsets), maps
 
 
 def check(trace: Trace) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import TraceFileError
+from ..ragged import offsets_of
 from ..trace import Losses
 
 VERSION = 1
@@ -195,7 +196,7 @@ class _Reader:
         raw = self._array("u1", int(header["name_bytes"])).tobytes()
         if lengths.sum() != len(raw):
             raise TraceFileError("the recorder's dump is damaged: lengths of names do not add up")
-        bounds = np.concatenate([[0], np.cumsum(lengths)]).tolist()
+        bounds = offsets_of(lengths).tolist()
         spans = zip(bounds[:-1], bounds[1:], strict=True)
         return flags, [raw[a:b].decode("utf-8", "backslashreplace") for a, b in spans]
 

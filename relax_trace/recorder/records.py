@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import TraceFileError
 from ..ragged import Index, offsets_of
-from ..trace import IMPLICIT, OPEN
+from ..trace import IMPLICIT, OPEN, kept_parents
 from .dumps import INVOCATION, OP, Dumps, ThreadRecords
 
 # Wall and monotonic time differ by a constant, unless somebody sets the clock. Readings of the two
@@ -72,21 +72,15 @@ class ThreadTable:
         wanted &= np.isin(self.calls["vm"], list(vms))
         if wanted.all():
             return self
-        call_parent = self.call_parent
-        outside = np.append(~wanted, False)
-        while outside[call_parent].any():
-            call_parent = np.where(outside[call_parent], self.call_parent[call_parent], call_parent)
         ops = wanted[self.row]
-        call_rank = np.append(np.cumsum(wanted) - 1, -1)
-        op_rank = np.append(np.cumsum(ops) - 1, -1)
         return ThreadTable(
             self.tid,
             self.name,
             self.ops[ops],
             self.calls[wanted],
-            call_rank[self.row[ops]],
-            op_rank[self.parent[ops]],
-            call_rank[call_parent[wanted]],
+            (np.cumsum(wanted) - 1)[self.row[ops]],
+            kept_parents(self.parent, ops),
+            kept_parents(self.call_parent, wanted),
         )
 
 

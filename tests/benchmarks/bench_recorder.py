@@ -7,16 +7,21 @@ All variants run in turn, round after round, so that all see the same noise; the
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import relax_trace
+from integration.small_vms import chain, vm_of
 from relax_trace.recorder.native import load
 
 ROUNDS = 60
@@ -50,21 +55,6 @@ def measure(variants: list[Variant], inner: int) -> list[float]:
     return [variant.best_ns for variant in variants]
 
 
-def chain(length: int, size: int | str) -> relax.VirtualMachine:
-    """A VM whose ``main`` adds a vector of ``size`` to itself ``length`` times."""
-    dimension = tvm.tirx.Var(size, "int64") if isinstance(size, str) else size
-    x = relax.Var("x", relax.TensorType([dimension], "float32"))
-    builder = relax.BlockBuilder()
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            value = x
-            for _ in range(length):
-                value = builder.emit(relax.op.add(value, x))
-            value = builder.emit_output(value)
-        builder.emit_func_output(value)
-    return relax.VirtualMachine(tvm.compile(builder.get(), "llvm"), tvm.cpu())
-
-
 def ones(size: int) -> tvm.runtime.Tensor:
     """A vector of ones."""
     return tvm.runtime.tensor(np.ones(size, "float32"))
@@ -95,7 +85,7 @@ def clock_ns() -> float:
 
 def op_call() -> None:
     """An op call recorded, against no hook, an empty one, and a Python callback that records."""
-    vm, x = chain(150, 4), ones(4)
+    vm, x = vm_of(chain(150)), ones(4)
     function = vm.module["main"]
     set_instrument, nop = vm.module["set_instrument"], tvm_ffi.get_global_func("testing.nop")
     recordings = Recordings(vm)
@@ -136,7 +126,7 @@ def op_call() -> None:
 
 def left_out(length: int) -> None:
     """An invocation of a VM that is attached but not recorded: the recording is paused."""
-    vm, x = chain(length, 4), ones(4)
+    vm, x = vm_of(chain(length)), ones(4)
     bare = vm.module["main"]
     with relax_trace.record(vm) as recording:
         recording.pause()
@@ -149,7 +139,7 @@ def left_out(length: int) -> None:
 
 def memory() -> None:
     """Bytes handed over for an op call."""
-    vm, x = chain(150, 4), ones(4)
+    vm, x = vm_of(chain(150)), ones(4)
     with relax_trace.record(vm) as recording:
         for _ in range(1000):
             vm["main"](x)
@@ -164,7 +154,7 @@ def memory() -> None:
 
 def dynamic_shapes() -> None:
     """2,000 calls of lengths never seen before, against 2,000 of one length."""
-    vm = chain(5, "n")
+    vm = vm_of(chain(5, "n"))
     function = vm.module["main"]
     costs: dict[str, list[float]] = {"one length": [], "all different": []}
     for round_number in range(7):

@@ -151,9 +151,10 @@ def compiled() -> relax.VMExecutable:
 
 
 @cache
-def chain(length: int) -> relax.VMExecutable:
-    """``main`` adds its argument to itself ``length`` times."""
-    x = relax.Var("x", relax.TensorType([4], "float32"))
+def chain(length: int, size: int | str = 4) -> relax.VMExecutable:
+    """``main`` adds its argument, of ``size`` or any size so named, to itself ``length`` times."""
+    dimension = tvm.tirx.Var(size, "int64") if isinstance(size, str) else size
+    x = relax.Var("x", relax.TensorType([dimension], "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
