@@ -9,11 +9,14 @@ from .errors import (
     RelaxTraceWarning,
     TraceFileError,
 )
-from .recording import Recording, profile, record
+from .profiling import profile
+from .recording import Recording, record
 from .report import Report
+from .schedules import Action, Schedule, schedule
 from .trace import Device, Invocations, Losses, Thread, Trace, load
 
 __all__ = [
+    "Action",
     "Device",
     "InstrumentError",
     "Invocations",
@@ -24,6 +27,7 @@ __all__ = [
     "RelaxTraceError",
     "RelaxTraceWarning",
     "Report",
+    "Schedule",
     "Thread",
     "Trace",
     "TraceFileError",
@@ -31,4 +35,5 @@ __all__ = [
     "load",
     "profile",
     "record",
+    "schedule",
 ]

@@ -12,11 +12,13 @@ import itertools
 import os
 import threading
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import InstrumentError
 from .import_hook import after_import
+from .reach import vm_of_module
 from .recorder.native import load
 
 # What vm[...] also finds, and is no call into the model.
@@ -44,9 +46,17 @@ class Attachment:
 
     number: int
     vm_class: Any
+    name: str | None = None  # given by the user
     recordings: int = 0  # how many have it attached
-    active: int = 0  # how many of them are not paused
-    synchronized: int = 0  # how many of the active ones want synchronised times
+    # Of those that give the VM up when the user sets an instrument of their own: how.
+    yielding: list[Callable[[Any], None]] = field(default_factory=list)
+
+
+class BareModule:
+    """A VM's Module without a VirtualMachine around it: it holds the hook, and has no wrappers."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
 
 
 _lock = threading.RLock()
@@ -55,34 +65,22 @@ _attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictio
 # The wrappers of a VM's functions, by name: they hold the VM's module, so a recording must not.
 _wrappers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 _instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
+_bare_modules: weakref.WeakSet[BareModule] = weakref.WeakSet()
 _evaluator_numbers = itertools.count()
 
 
-def attach(vm: Any) -> Attachment:
-    """Make ``vm`` recordable; every call needs one :func:`detach`.
+def recordable(vm: Any) -> Any:
+    """``vm``, or what stands for a VM's module; to be held by who attaches it.
 
-    Raises ``TypeError`` for anything but a ``tvm.relax.VirtualMachine``, ``InstrumentError`` for a
-    VM whose instrument the user set.
+    Raises ``TypeError`` for anything but a ``tvm.relax.VirtualMachine`` or its module,
+    ``InstrumentError`` for a VM whose instrument the user set.
     """
-    _check(vm)
-    native = load()
-    with _lock:
-        attachment = _attachments.get(vm)
-        if attachment is None:
-            attachment = _attachments[vm] = Attachment(native.open(), type(vm))
-        if attachment.recordings == 0:
-            attachment.vm_class = type(vm)
-            vm._invoke_stateful = _wrapper(vm, attachment, "invoke_stateful")
-            vm._invoke_closure = _wrapper(vm, attachment, "invoke_closure")
-            vm.__class__ = _recorded_class(attachment.vm_class)
-        attachment.recordings += 1
-        return attachment
-
-
-def _check(vm: Any) -> None:
+    import tvm_ffi
     from tvm.relax import VirtualMachine
 
-    if not isinstance(vm, VirtualMachine):
+    if isinstance(vm, tvm_ffi.Module) and vm.kind == "relax.VirtualMachine":
+        vm = vm_of_module(vm) or _bare(vm)
+    if not isinstance(vm, VirtualMachine | BareModule):
         raise TypeError(f"record() takes a tvm.relax.VirtualMachine, not a {type(vm).__name__}")
     if vm.module.kind == "rpc":
         raise TypeError("this VirtualMachine lives behind RPC; only a local one can be recorded")
@@ -91,46 +89,71 @@ def _check(vm: Any) -> None:
             "this VirtualMachine has an instrument of your own, and a VM holds only one: "
             "call vm.set_instrument(None) before recording it"
         )
+    return vm
 
 
-def detach(vm: Any) -> None:
+def _bare(module: Any) -> BareModule:
+    known = next((bare for bare in _bare_modules if bare.module.same_as(module)), None)
+    bare = known or BareModule(module)
+    _bare_modules.add(bare)
+    return bare
+
+
+def attach(vm: Any, give_up: Callable[[Any], None] | None = None) -> Attachment:
+    """Make what :func:`recordable` gave recordable; every call needs one :func:`detach`.
+
+    ``give_up(vm)`` is called when the user sets an instrument; without it that is an error.
+    """
+    native = load()
+    with _lock:
+        attachment = _attachments.get(vm)
+        if attachment is None:
+            attachment = _attachments[vm] = Attachment(native.open(), type(vm))
+        if attachment.recordings == 0 and not isinstance(vm, BareModule):
+            attachment.vm_class = type(vm)
+            vm._invoke_stateful = _wrapper(vm, attachment, "invoke_stateful")
+            vm._invoke_closure = _wrapper(vm, attachment, "invoke_closure")
+            vm.__class__ = _recorded_class(attachment.vm_class)
+        attachment.recordings += 1
+        if give_up:
+            attachment.yielding.append(give_up)
+        return attachment
+
+
+def detach(vm: Any, give_up: Callable[[Any], None] | None = None) -> None:
     """Undo one :func:`attach`; the last one leaves ``vm`` as it was."""
     with _lock:
         attachment = _attachments[vm]
         attachment.recordings -= 1
-        if attachment.recordings == 0:
+        if give_up:
+            attachment.yielding.remove(give_up)
+        if attachment.recordings == 0 and not isinstance(vm, BareModule):
             vm.__class__ = attachment.vm_class
             vm._invoke_stateful = vm.module["invoke_stateful"]
             vm._invoke_closure = vm.module["invoke_closure"]
 
 
-def activate(vm: Any, attachment: Attachment, synchronized: bool) -> None:
-    """Record the invocations of ``vm`` that begin from now on; undone by :func:`deactivate`."""
-    with _lock:
-        attachment.active += 1
-        attachment.synchronized += synchronized
-        _tell_recorder(vm, attachment)
+def want(vm: Any, attachment: Attachment, slot: int, wish: tuple[Any, ...]) -> None:
+    """Record the invocations of ``vm`` that begin from now on; undone by :func:`unwant`."""
+    load().want(attachment.number, vm.module, slot, *wish)
 
 
-def deactivate(vm: Any | None, attachment: Attachment, synchronized: bool) -> None:
-    """Undo one :func:`activate`; an invocation that is running is still recorded to its end.
+def unwant(vm: Any | None, attachment: Attachment, slot: int) -> None:
+    """Undo one :func:`want`; an invocation that is running is still recorded to its end.
 
     ``vm`` is None where it is gone: a function of it may have been kept, and is recorded no more.
     """
-    with _lock:
-        attachment.active -= 1
-        attachment.synchronized -= synchronized
-        _tell_recorder(vm, attachment)
+    load().unwant(attachment.number, None if vm is None else vm.module, slot)
 
 
-def _tell_recorder(vm: Any | None, attachment: Attachment) -> None:
-    module = None if vm is None else vm.module
-    load().want(attachment.number, module, attachment.active > 0, attachment.synchronized > 0)
+def attachment_of(vm: Any) -> Attachment:
+    """What is known of a VM that was attached."""
+    return _attachments[vm]
 
 
-def instrument_was_taken(vm: Any, attachment: Attachment) -> bool:
+def instrument_was_taken(vm: Any) -> bool:
     """Whether somebody put another instrument in the place of ours, where it now stays."""
-    taken = bool(load().state(attachment.number) & _TAKEN)
+    taken = bool(load().state(_attachments[vm].number) & _TAKEN)
     if taken:
         _instrumented_by_user.add(vm)
     return taken
@@ -158,7 +181,7 @@ def _recorded_class(vm_class: Any) -> type:
     methods = {
         "__getitem__": _getitem(vm_class),
         "save_function": _save_function(vm_class),
-        "set_instrument": _refuse_instrument,
+        "set_instrument": _set_instrument,
         "time_evaluator": _time_evaluator(vm_class),
     }
     return type(vm_class.__name__, (vm_class,), {**named, **methods})
@@ -185,11 +208,17 @@ def _save_function(vm_class: Any) -> Any:
     return save_function
 
 
-def _refuse_instrument(vm: Any, instrument: Any) -> None:
-    raise InstrumentError(
-        "this VirtualMachine is being recorded, and a VM holds only one instrument: "
-        "call set_instrument() before or after the recording"
-    )
+def _set_instrument(vm: Any, instrument: Any) -> None:
+    attachment = _attachments[vm]
+    if attachment.recordings > len(attachment.yielding):
+        raise InstrumentError(
+            "this VirtualMachine is being recorded, and a VM holds only one instrument: "
+            "call set_instrument() before or after the recording"
+        )
+    if instrument is not None:
+        for give_up in tuple(attachment.yielding):
+            give_up(vm)
+        vm.set_instrument(instrument)  # its class is its own again
 
 
 def _time_evaluator(vm_class: Any) -> Any:

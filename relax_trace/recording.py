@@ -1,107 +1,70 @@
-"""record() and profile(): what a user holds while op calls are recorded."""
+"""Recording and record(): what a user holds while op calls are recorded."""
 
 from __future__ import annotations
 
+import fnmatch
+import logging
 import os
-import sys
 import threading
 import warnings
 import weakref
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
-from .attach import Attachment, activate, attach, deactivate, detach, instrument_was_taken
+import numpy as np
+from numpy.typing import NDArray
+
+from . import attach, reach
+from .alarms import Alarms
+from .attach import Attachment
 from .errors import InstrumentError, RelaxTraceWarning
-from .recorder.decode import Labels, extern_suffixes, to_trace
+from .hub import hub
+from .labels import labels_now, with_suffixes
+from .notices import CYCLE, FAILED, SLOW
+from .options import MEMORY_LIMIT, Mode, Options, Timing
+from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
-from .recorder.native import load
-from .report import Report
-from .trace import Trace
+from .recorder.records import Clock, Share
+from .schedules import Schedule
+from .trace import ABORTED, Trace
 
-Timing = Literal["host", "synchronized"]
-
-MEMORY_LIMIT = 256 << 20  # bytes: room for some 8 million ops
-SMALLEST_LIMIT = 1 << 20  # bytes: below, a thread's own tables leave no room for its ops
-_LARGEST_LIMIT = (1 << 63) - 1  # what an argument of the recorder can hold
-_DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
-
-
-class _Hub:
-    """The recordings that run now, all fed by the one recorder of the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: list[Recording] = []
-        self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
-
-    def join(self, recording: Recording) -> None:
-        """Let ``recording`` have every dump from now on; the largest limit asked for holds."""
-        with self._lock:
-            if self._running:
-                self._drain()
-            else:
-                load().begin()
-            recording.dumps = self._tables.tables()
-            load().set_limit(max(other.memory_limit for other in (recording, *self._running)))
-            self._running.append(recording)
-
-    def leave(self, recording: Recording) -> None:
-        """Hand ``recording`` what was recorded until now, and no more."""
-        with self._lock:
-            try:
-                self._drain()
-            finally:
-                self._running.remove(recording)
-
-    def _drain(self) -> None:
-        more = True
-        while more:
-            known_names, known_signatures = self._tables.counts
-            dump = bytes(load().dump(known_names, known_signatures, _DUMP_BYTES))
-            for dumps in (self._tables, *(recording.dumps for recording in self._running)):
-                dumps.add(dump)
-            more = self._tables.more
-            self._tables.threads.clear()
-
-    def after_fork(self) -> None:
-        """In a child process: a thread that the child lacks may have held the lock."""
-        self._lock = threading.Lock()
-
-
-_hub = _Hub()
-os.register_at_fork(after_in_child=_hub.after_fork)
+_log = logging.getLogger("relax_trace")
 
 
 class Recording:
-    """A recording of one VM, made by :func:`record`; a context manager.
+    """A recording of one VM or of all, made by :func:`record`; a context manager.
 
     ``trace`` holds what was recorded once the ``with`` is left, or :meth:`stop` was called.
     """
 
-    def __init__(self, vm: Any, timing: Timing, memory_limit: int) -> None:
-        if timing not in ("host", "synchronized"):
-            raise ValueError(f"timing must be 'host' or 'synchronized', not {timing!r}")
-        if not isinstance(memory_limit, int):
-            raise TypeError(f"memory_limit must be an integer, not a {type(memory_limit).__name__}")
-        if memory_limit < SMALLEST_LIMIT:
-            raise ValueError(
-                f"memory_limit must be at least {SMALLEST_LIMIT} bytes (1 MiB), not {memory_limit}"
-            )
-        self.memory_limit = min(memory_limit, _LARGEST_LIMIT)
+    def __init__(self, vm: Any | None, name: str | None, options: Options) -> None:
+        self.options = options
         self.dumps = Dumps()
-        self._attachment: Attachment = attach(vm)
-        self._vm = weakref.ref(vm)  # a recording keeps no VM alive
-        self._synchronized = timing == "synchronized"
-        self._windows: list[tuple[int, int]] = []
-        self._since: int | None = None
+        self.slot = -1
+        self.since = 0
+        self._everywhere = vm is None
+        self._lock = threading.RLock()
+        self._targets: dict[int, tuple[weakref.ref[Any], Attachment]] = {}
+        self._attached: weakref.WeakSet[Any] = weakref.WeakSet()  # a recording keeps no VM alive
+        self._module = None  # but a VM's module, which nothing else may hold
+        self._alarms = Alarms(options.snapshots) if options.snapshots is not None else None
+        self._paused = False
         self._labels: Labels | None = None  # once it has ended
         self._trace: Trace | None = None
+        target = None if vm is None else attach.recordable(vm)
+        if isinstance(target, attach.BareModule):
+            if not options.held:
+                raise ValueError("schedule and functions need a VirtualMachine, not its module")
+            self._module = target
+        hub.join(self)
         try:
-            _hub.join(self)
-            self.resume()
+            if target is None:
+                reach.listen(self._add)
+            else:
+                self._take(target, name)
         except BaseException:
-            detach(vm)
+            hub.leave(self)
             raise
 
     def __enter__(self) -> Recording:
@@ -122,129 +85,231 @@ class Recording:
 
     def pause(self) -> None:
         """Leave out the invocations that begin from now on; they run the bare VM."""
-        if self._since is None:
-            return
-        deactivate(self._vm(), self._attachment, self._synchronized)
-        self._windows.append((self._since, load().now()))
-        self._since = None
+        with self._lock:
+            if not self._paused and not self._labels:
+                self._paused = True
+                self._unwant()
 
     def resume(self) -> None:
-        """Record the invocations that begin from now on."""
-        vm = self._vm()
-        if self._since is not None or self._labels or vm is None:
-            return
-        self._since = load().now()
-        activate(vm, self._attachment, self._synchronized)
+        """Record the invocations that begin from now on; a schedule begins anew."""
+        with self._lock:
+            if not self._paused or self._labels:
+                return
+            self._paused = False
+            for vm in tuple(self._attached):
+                self._want(vm)
 
     def stop(self) -> None:
-        """End the recording and leave the VM as it was; a second call does nothing.
+        """End the recording and leave the VMs as they were; a second call does nothing.
 
-        Raises ``InstrumentError`` if something else took the VM's instrument meanwhile; ``trace``
-        then holds what was recorded before.
+        Cycles of a schedule that are complete have been handed to ``on_ready`` by then. Raises
+        ``InstrumentError`` if something else took the VM's instrument meanwhile; ``trace`` then
+        holds what was recorded before.
+        """
+        with self._lock:
+            if self._labels:
+                return
+            self._labels = self._labels_now()  # while the threads are there to be named
+            if self._everywhere:
+                reach.forget(self._add)
+            self._unwant()
+        try:
+            hub.leave(self)
+        finally:
+            taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
+        if taken:
+            self._say_taken()
+
+    def snapshot(self) -> Trace:
+        """What was recorded until now, from any thread; the recording goes on.
+
+        An invocation that is running has the flag ``OPEN``.
         """
         if self._labels:
-            return
-        self._labels = _labels(self._attachment)  # now, while the threads are there to be named
-        self.pause()
-        _hub.leave(self)
-        vm = self._vm()
-        if vm is None:
-            return
-        detach(vm)
-        if instrument_was_taken(vm, self._attachment):
-            raise InstrumentError(
-                "something replaced the instrument of this VirtualMachine during the recording "
-                "(a set_instrument() on its module?): ops after that are missing from the trace"
-            )
+            return self.trace
+        return self._to_trace(hub.snapshot(self), self._labels_now())
 
     @property
     def trace(self) -> Trace:
-        """What was recorded. Raises ``RuntimeError`` while the recording runs."""
+        """What was recorded, but for what ``on_ready`` was given.
+
+        Raises ``RuntimeError`` while the recording runs.
+        """
         if self._trace is None:
             if not self._labels:
                 raise RuntimeError(
-                    "the trace is there once the recording has ended: leave the `with`"
+                    "the trace is there once the recording has ended: leave the `with`, "
+                    "or take a snapshot()"
                 )
-            self._trace = to_trace(self.dumps, self._windows, _with_suffixes(self._labels))
+            self._trace = self._to_trace(self.dumps, self._labels)
             self.dumps = Dumps()  # as large as the trace, and of no more use
-            _warn_if_empty(self._trace)
+            self._warn_if_empty(self._trace)
         return self._trace
 
+    # ---- VMs come and go ----
 
-def record(vm: Any, *, timing: Timing = "host", memory_limit: int = MEMORY_LIMIT) -> Recording:
-    """Record the op calls of ``vm``, a ``tvm.relax.VirtualMachine``, until the ``with`` is left.
+    def _add(self, vm: Any) -> None:
+        """One more VM of the process."""
+        with self._lock:
+            if self._labels or vm in self._attached:
+                return
+            try:
+                self._take(attach.recordable(vm), None)
+            except (InstrumentError, TypeError) as reason:
+                _log.warning("a VirtualMachine is not recorded: %s", reason)
+
+    def _take(self, vm: Any, name: str | None) -> None:
+        attachment = attach.attach(vm, self._give_up if self._everywhere else None)
+        attachment.name = name or attachment.name
+        self._targets[attachment.number] = (weakref.ref(vm), attachment)
+        self._attached.add(vm)
+        if not self._paused:
+            try:
+                self._want(vm)
+            except BaseException:
+                self._detach(vm)
+                raise
+
+    def _want(self, vm: Any) -> None:
+        attachment = attach.attachment_of(vm)
+        attach.want(vm, attachment, self.slot, self.options.wish(held=not self._everywhere))
+
+    def _unwant(self) -> None:
+        for reference, attachment in self._targets.values():
+            vm = reference()
+            if vm is None or vm in self._attached:
+                attach.unwant(vm, attachment, self.slot)
+
+    def _detach(self, vm: Any) -> bool:
+        """Leave the VM alone; whether somebody put another instrument in the place of ours."""
+        self._attached.discard(vm)
+        attach.detach(vm, self._give_up if self._everywhere else None)
+        return attach.instrument_was_taken(vm)
+
+    def _give_up(self, vm: Any) -> None:
+        """The program sets an instrument of its own on a VM that it didn't ask us to record."""
+        with self._lock:
+            attach.unwant(vm, attach.attachment_of(vm), self.slot)
+            self._detach(vm)
+        _log.warning("a VirtualMachine was given an instrument: its ops are recorded no more")
+
+    def _say_taken(self) -> None:
+        text = (
+            "something replaced the instrument of this VirtualMachine during the recording "
+            "(a set_instrument() on its module?): ops after that are missing from the trace"
+        )
+        if not self._everywhere:
+            raise InstrumentError(text)
+        warnings.warn(text, RelaxTraceWarning, stacklevel=3)
+
+    # ---- what an invocation's end asks for ----
+
+    def notice(self, notice: NDArray[np.void]) -> None:
+        """Act on how an invocation ended: hand over a cycle, or write a file."""
+        if notice["reason"] & CYCLE and self.options.on_ready:
+            labels = self._labels or self._labels_now()
+            self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
+        if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
+            dumps = hub.snapshot(self)
+            why = self._why(dumps, notice)
+            self._alarms.write(self._to_trace(dumps, self._labels or self._labels_now()), why)
+
+    def _why(self, dumps: Dumps, notice: NDArray[np.void]) -> str:
+        function = dumps.name_texts[int(notice["function"]) - 1]
+        if notice["reason"] & FAILED:
+            return f"{function!r} failed"
+        took = int(notice["end"] - notice["start"]) * Clock.of(dumps).rate
+        return f"{function!r} took {took / 1e6:.3f} ms"
+
+    # ---- dumps to a trace ----
+
+    def _labels_now(self) -> Labels:
+        return labels_now([attachment for _, attachment in self._targets.values()])
+
+    def _to_trace(self, dumps: Dumps, labels: Labels) -> Trace:
+        trace = to_trace(dumps, Share(self.slot, self.since), with_suffixes(labels))
+        names, shortest = self.options.names, self.options.shortest_ns
+        keep = np.ones(len(trace), bool)
+        if names:
+            matches = [
+                any(fnmatch.fnmatchcase(known, name) for name in names) for known in trace.names
+            ]
+            keep &= np.array(matches, bool)[trace.name]
+        if shortest:
+            keep &= (trace.duration >= shortest) | (trace.flags & ABORTED > 0)
+        return trace.take_ops(keep)
+
+    def _warn_if_empty(self, trace: Trace) -> None:
+        options = self.options
+        if len(trace) or trace.losses.ops or options.names or options.shortest_ns:
+            return
+        if len(trace.invocations):
+            warnings.warn(
+                "the VM ran and reported no op call, as one built with exec_mode='compiled' does: "
+                "build the model with relax.build(..., exec_mode='bytecode'), which is the "
+                "default, to see its ops",
+                RelaxTraceWarning,
+                stacklevel=3,
+            )
+        elif self._everywhere and self._targets and options.held:
+            warnings.warn(
+                "no invocation was seen: record() without a VM sees functions that are taken from "
+                "a VM while it runs; record(vm) also sees those that were taken before",
+                RelaxTraceWarning,
+                stacklevel=3,
+            )
+
+
+def record(  # noqa: PLR0913 - each is one word to say about a recording
+    vm: Any | None = None,
+    *,
+    name: str | None = None,
+    timing: Timing = "host",
+    memory_limit: int = MEMORY_LIMIT,
+    mode: Mode = "stop",
+    schedule: Schedule | None = None,
+    on_ready: Callable[[Trace], object] | None = None,
+    functions: str | None = None,
+    names: str | Sequence[str] = (),
+    shortest_ns: int = 0,
+    snapshots: str | os.PathLike[str] | None = None,
+    slow_ns: int | None = None,
+) -> Recording:
+    """Record op calls until the ``with`` is left: those of ``vm``, or of every VM of the process.
+
+    ``vm``: a ``tvm.relax.VirtualMachine``, or a VM's module. Without one, VMs that are made
+    meanwhile are recorded as well, through the functions that are taken from them meanwhile.
+    ``name`` is what the VM is called in timeline and report.
 
     ``timing="host"`` takes times around each call as the host sees it: on an asynchronous device
     those of the launch. ``"synchronized"`` waits for the device before and after each call.
-    ``memory_limit`` in bytes holds for the process (the largest of those that record at a time):
-    beyond it calls are dropped, and counted in ``trace.losses``.
+
+    ``memory_limit`` in bytes holds for the process (the largest of those that record at a time).
+    With ``mode="stop"`` calls beyond it are dropped; with ``"ring"`` they take the place of the
+    oldest ones, as in a flight recorder (where only recordings of that mode run). Both are counted
+    in ``trace.losses``.
+
+    ``schedule``: which invocations to record, see :func:`schedule`; ``on_ready(trace)`` is called,
+    on a thread of its own, with each cycle of a function on a VM. ``functions``: record only
+    invocations of the entry functions that match this shell pattern. ``names``: keep only calls
+    that match one of these patterns. ``shortest_ns``: keep only calls that took this long, in ns.
+
+    ``snapshots``: a folder that gets a file, at most every ten seconds, of all that is held when an
+    invocation raises or, with ``slow_ns``, takes more than that many ns; the log says where.
 
     Raises ``TypeError`` for anything but a VM, ``InstrumentError`` if its instrument is in use,
-    ``RecorderError`` if the native recorder can't be loaded, ``ValueError`` below 1 MiB.
+    ``RecorderError`` if the native recorder can't be loaded, ``ValueError`` for other values.
     """
-    return Recording(vm, timing, memory_limit)
-
-
-def profile(
-    vm: Any, function: str = "main", *args: Any, number: int = 1, repeat: int = 1
-) -> Report:
-    """Run ``vm[function](*args)`` once to warm up, then ``number * repeat`` times, and add it up.
-
-    Times are synchronized with the device. Arguments may be tensors, numpy arrays, numbers, and
-    tuples or lists of them. Raises what the call raises, and what :func:`record` does.
-    """
-    return profile_trace(vm, function, *args, number=number, repeat=repeat).report()
-
-
-def profile_trace(
-    vm: Any, function: str = "main", *args: Any, number: int = 1, repeat: int = 1
-) -> Trace:
-    """The calls that :func:`profile` adds up, one by one."""
-    if number < 1 or repeat < 1:
-        raise ValueError(f"number and repeat must be at least 1, not {number} and {repeat}")
-    recording = record(vm, timing="synchronized")
-    with recording:
-        recording.pause()
-        arguments: list[Any] = []
-        for argument in args:
-            vm._convert(argument, arguments)
-        call = vm[function]
-        call(*arguments)
-        recording.resume()
-        for _ in range(number * repeat):
-            call(*arguments)
-    return recording.trace
-
-
-def _labels(attachment: Attachment) -> Labels:
-    import tvm_ffi
-
-    threads = tvm_ffi.get_global_func("runtime.NumThreads", allow_missing=True)
-    configuration = {"Number of threads": str(threads())} if threads else {}
-    return Labels(
-        vms={attachment.number: "vm"},
-        threads={
-            thread.native_id: thread.name for thread in threading.enumerate() if thread.native_id
-        },
-        suffixes=(),
-        process=os.path.basename(sys.argv[0]) or "python",
-        configuration={**configuration, "Executor": "VM"},
+    options = Options(
+        timing=timing,
+        memory_limit=memory_limit,
+        mode=mode,
+        schedule=schedule,
+        on_ready=on_ready,
+        functions=functions,
+        names=(names,) if isinstance(names, str) else tuple(names),
+        shortest_ns=shortest_ns,
+        snapshots=snapshots,
+        slow_ns=slow_ns,
     )
-
-
-def _with_suffixes(labels: Labels) -> Labels:
-    """The same with the endings of external functions' names: listing all names takes 5 ms."""
-    import tvm_ffi
-
-    suffixes = extern_suffixes(tvm_ffi.registry.list_global_func_names())
-    return replace(labels, suffixes=suffixes)
-
-
-def _warn_if_empty(trace: Trace) -> None:
-    if len(trace.invocations) and not len(trace) and not trace.losses.ops:
-        warnings.warn(
-            "the VM ran and reported no op call, as one built with exec_mode='compiled' does: "
-            "build the model with exec_mode='bytecode' (the default of tvm.compile) to see its ops",
-            RelaxTraceWarning,
-            stacklevel=3,
-        )
+    return Recording(vm, name, options)

@@ -224,7 +224,7 @@ class Trace:
                 raise ValueError(f"no device {device!r} in this trace; it has {', '.join(names)}")
             keep &= self.device == names.index(device)
         if invocation is None:
-            return self._take_ops(keep)
+            return self.take_ops(keep)
         wanted = np.zeros(len(self.invocations), bool)
         wanted[np.asarray(invocation, np.int64)] = True
         return self.take_invocations(wanted, keep)
@@ -234,7 +234,7 @@ class Trace:
     ) -> Trace:
         """The invocations where the mask ``wanted`` is true, with their calls."""
         inside = wanted[self.invocation]
-        trace = self._take_ops(inside if keep is None else keep & inside)
+        trace = self.take_ops(inside if keep is None else keep & inside)
         kept = Invocations(
             *(getattr(self.invocations, f.name)[wanted] for f in fields(Invocations))
         )
@@ -243,7 +243,8 @@ class Trace:
         invocation = (np.cumsum(wanted) - 1)[trace.invocation]
         return replace(trace, invocation=invocation.astype(np.int32), invocations=kept)
 
-    def _take_ops(self, keep: NDArray[np.bool_]) -> Trace:
+    def take_ops(self, keep: NDArray[np.bool_]) -> Trace:
+        """The calls where the mask ``keep`` is true, each under its nearest ancestor that stays."""
         if keep.all():
             return self
         columns = ("start", "end", "name", "signature", "device", "thread", "invocation", "flags")

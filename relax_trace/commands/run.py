@@ -100,7 +100,7 @@ def _record(request: _Request) -> Trace:
         raise ModelError(f"{request.model} is neither an ONNX model (.onnx) nor a library (.so)")
     import tvm
 
-    from ..recording import profile_trace
+    from ..profiling import profile_trace
 
     tensors = [tvm.runtime.tensor(array, device) for array in arrays]
     function, runs = request.function, request.number + 1

@@ -72,10 +72,12 @@ typedef struct {
   uint32_t error;      /* number in the table of names, or 0 */
   uint32_t vm;         /* number that relax_trace.recorder.open gave out */
   uint32_t flags;      /* INVOCATION_… */
+  uint32_t recorded;   /* slots of the recordings that it is for */
+  uint32_t unused_;
 } invocation_record;
 
 _Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");
-_Static_assert(sizeof(invocation_record) == 48, "the dump format says 48 bytes an invocation");
+_Static_assert(sizeof(invocation_record) == 56, "the dump format says 56 bytes an invocation");
 
 /* ---- buffers ---- */
 

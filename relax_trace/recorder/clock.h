@@ -22,7 +22,8 @@ typedef struct {
   uint64_t wall_ns;      /* CLOCK_REALTIME, since the Unix epoch */
 } clock_reading;
 
-static bool clock_uses_counter; /* written once, when the library is loaded */
+static bool clock_uses_counter;    /* written once, when the library is loaded */
+static clock_reading clock_loaded; /* likewise */
 
 static inline uint64_t clock_ns(clockid_t clock) {
   struct timespec now;
@@ -70,6 +71,22 @@ static clock_reading clock_read(void) {
     }
   }
   return best;
+}
+
+enum { CLOCK_COMPARISON_NS = 20000000 }; /* over which rates are compared, to some 1e-5 */
+
+/* A duration in ticks, rounded down. */
+static uint64_t clock_ticks_of(uint64_t ns) {
+  if (!clock_uses_counter) return ns;
+  clock_reading now = clock_read();
+  uint64_t passed = now.monotonic_ns - clock_loaded.monotonic_ns;
+  if (passed < CLOCK_COMPARISON_NS) {
+    struct timespec rest = {0, (long)(CLOCK_COMPARISON_NS - passed)};
+    nanosleep(&rest, NULL);
+    now = clock_read();
+    passed = now.monotonic_ns - clock_loaded.monotonic_ns;
+  }
+  return (uint64_t)((double)ns * (double)(now.ticks - clock_loaded.ticks) / (double)passed);
 }
 
 #endif /* RELAX_TRACE_CLOCK_H_ */

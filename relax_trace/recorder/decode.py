@@ -24,7 +24,7 @@ from ..trace import (
     check,
 )
 from .dumps import Dumps
-from .records import Clock, Records, ThreadTable, Windows, rank_of
+from .records import Clock, Records, Share, ThreadTable, rank_of
 
 _NAME_BUILTIN, _NAME_FUNCTION, _NAME_GLOBAL = 1, 2, 4  # names.h
 
@@ -58,22 +58,20 @@ def extern_suffixes(registered: Iterable[str]) -> tuple[str, ...]:
 class Labels:
     """What a dump doesn't say about itself, since only Python knows it."""
 
-    vms: Mapping[int, str]  # the VMs wanted, by their number: their names
+    vms: Mapping[int, str]  # names of the VMs, by number
     threads: Mapping[int, str]  # better names than the operating system's, by thread id
     suffixes: tuple[str, ...]  # of external functions, see extern_suffixes()
     process: str
     configuration: dict[str, str]
 
 
-def to_trace(dumps: Dumps, windows: Windows, labels: Labels) -> Trace:
-    """The invocations of ``labels.vms`` that began in one of ``windows`` (pairs of ticks).
+def to_trace(dumps: Dumps, share: Share, labels: Labels) -> Trace:
+    """A recording's share of what the dumps hold.
 
     Raises ``TraceFileError`` where records point outside the tables they came with.
     """
     threads = [ThreadTable.of(records, dumps) for records in dumps.threads.values()]
-    threads = [
-        kept for kept in (table.keep(labels.vms, windows) for table in threads) if len(kept.calls)
-    ]
+    threads = [kept for kept in (table.keep(share) for table in threads) if len(kept.calls)]
     records = Records.of(threads)
     start, end, call_start, call_end = Clock.of(dumps).times(records)
     order = _in_order(start, records.ops["depth"])
@@ -105,7 +103,7 @@ def to_trace(dumps: Dumps, windows: Windows, labels: Labels) -> Trace:
             Thread(dumps.pid, table.tid, labels.threads.get(table.tid, table.name))
             for table in threads
         ),
-        vms=tuple(labels.vms[number] for number in vms),
+        vms=tuple(labels.vms.get(number, f"vm{number}") for number in vms),
         errors=errors,
         invocations=Invocations(
             start=call_start[call_order],

@@ -7,7 +7,8 @@ is checked against what is there before anything is read or allocated.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from ..errors import TraceFileError
 from ..ragged import offsets_of
 from ..trace import Losses
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"RLXTRACE"
 
 _READING = np.dtype([("ticks", "<u8"), ("monotonic_ns", "<u8"), ("wall_ns", "<u8")])
@@ -53,6 +54,8 @@ INVOCATION = np.dtype(
         ("error", "<u4"),
         ("vm", "<u4"),
         ("flags", "<u4"),
+        ("recorded", "<u4"),
+        ("unused", "<u4"),
     ]
 )
 OP = np.dtype(
@@ -100,6 +103,35 @@ class Dumps:
             signature_count=self.signature_count,
         )
 
+    def copy(self) -> Dumps:
+        """The same, to go on by itself."""
+        threads = {tid: records.copy() for tid, records in self.threads.items()}
+        return replace(self.tables(), **self._counts(), threads=threads)
+
+    def split(self, vm: int, function: int, until: int) -> Dumps:
+        """Take out a function's invocations on a VM that began up to ``until``, in ticks."""
+        threads = {tid: records.split(vm, function, until) for tid, records in self.threads.items()}
+        return replace(self.tables(), **self._counts(), threads=threads)
+
+    def trim(self, limit: int) -> None:
+        """Keep the newest records, a dump's worth at a time: about ``limit`` bytes of them."""
+        pieces = [
+            (int(piece["end"][-1]), piece.nbytes, list_)
+            for records in self.threads.values()
+            for list_ in (records.invocations, records.ops)
+            for piece in list_
+            if len(piece)
+        ]
+        excess = sum(size for _, size, _ in pieces) - limit
+        for _, size, list_ in sorted(pieces, key=lambda piece: piece[0]):
+            if excess <= 0:
+                return
+            list_.pop(0)
+            excess -= size
+
+    def _counts(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("pid", "first", "now", "losses", "more")}
+
     def add(self, dump: bytes) -> None:
         """Take in the next dump, or raise ``TraceFileError`` and take in nothing."""
         reader = _Reader(dump)
@@ -142,6 +174,20 @@ class ThreadRecords:
     name: str
     invocations: list[NDArray[np.void]] = field(default_factory=list)
     ops: list[NDArray[np.void]] = field(default_factory=list)
+
+    def copy(self) -> ThreadRecords:
+        """The same, to go on by itself."""
+        return replace(self, invocations=self.invocations.copy(), ops=self.ops.copy())
+
+    def split(self, vm: int, function: int, until: int) -> ThreadRecords:
+        """Take out the invocations of ``function`` on ``vm`` that began up to ``until``."""
+        calls = np.concatenate([np.empty(0, INVOCATION), *self.invocations])
+        ops = np.concatenate([np.empty(0, OP), *self.ops])
+        taken = (calls["vm"] == vm) & (calls["start"] <= until)
+        taken &= calls["function"] == function
+        own = np.isin(ops["invocation"], calls["number"][taken])
+        self.invocations, self.ops = [calls[~taken]], [ops[~own]]
+        return replace(self, invocations=[calls[taken]], ops=[ops[own]])
 
     def extend(self, later: ThreadRecords) -> None:
         """Append what a later dump brought of the same thread."""

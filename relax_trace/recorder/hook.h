@@ -8,12 +8,16 @@
 #include "names.h"
 #include "synchronize.h"
 
+/* A frame's flag that no record has: calls of this name are not recorded. */
+enum { OP_LEFT_OUT = 1 << 15 };
+
 /* The VM calls f(callee, symbol, before, result, arguments…). */
 enum { ARG_BEFORE = 2, ARG_RESULT = 3, ARG_FIRST = 4 };
 
 /* ---- records ---- */
 
 static inline void write_op(thread_state* thread, const frame* op, uint64_t end, uint16_t flags) {
+  if (UNLIKELY(op->flags & OP_LEFT_OUT)) return;
   op_record* record = op->invocation ? (op_record*)buffer_next(&thread->ops, true) : NULL;
   if (UNLIKELY(!record)) {
     count_one(&thread->dropped_ops);
@@ -54,7 +58,7 @@ static void abandon(thread_state* thread, int depth, uint64_t now) {
 
 /* Open a frame for an invocation and write its opening record. NULL below the deepest nesting. */
 static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* function,
-                              uint16_t kind, uintptr_t stack) {
+                              uint16_t kind, uintptr_t stack, uint32_t recorded) {
   if (thread->depth == DEPTH_MOST) {
     count_one(&thread->dropped_invocations);
     return NULL;
@@ -67,6 +71,7 @@ static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* f
   opened->vm = vm;
   opened->name = function;
   opened->stack = stack;
+  opened->recorded = recorded;
   opened->start = clock_ticks();
   if (record) {
     opened->invocation = ++thread->last_invocation;
@@ -78,6 +83,7 @@ static frame* open_invocation(thread_state* thread, vm_state* vm, const entry* f
         .function = function->number,
         .vm = vm->number,
         .flags = INVOCATION_OPEN | (kind == FRAME_BARE ? INVOCATION_IMPLICIT : 0),
+        .recorded = recorded,
     };
     buffer_publish(&thread->invocations);
   } else {
@@ -102,6 +108,7 @@ static void write_closed(thread_state* thread, const frame* closed, uint64_t end
       .error = error ? error->number : 0,
       .vm = closed->vm->number,
       .flags = failed ? INVOCATION_FAILED : 0,
+      .recorded = closed->recorded,
   };
   buffer_publish(&thread->invocations);
 }
@@ -126,7 +133,8 @@ static frame* open_bare(thread_state* thread, vm_state* vm, TVMFFIByteArray func
                         uintptr_t stack) {
   const entry* name = intern(&names, function.data, function.size, NAME_FUNCTION);
   atomic_store_explicit(&vm->bare_thread, thread->id, memory_order_relaxed);
-  return open_invocation(thread, vm, name, FRAME_BARE, stack);
+  uint32_t recorded = atomic_load_explicit(&vm->held, memory_order_relaxed);
+  return open_invocation(thread, vm, name, FRAME_BARE, stack, recorded);
 }
 
 static bool is_named(const frame* bare, TVMFFIByteArray function) {
@@ -222,7 +230,7 @@ static inline void abandon_stale(thread_state* thread, const TVMFFIAny* argument
 
 /* An invocation that began recorded is recorded to its end, also when the recording stops meanwhile. */
 static inline bool is_recorded(const thread_state* thread, vm_state* vm) {
-  if (LIKELY(atomic_load_explicit(&vm->wanted, memory_order_relaxed))) return true;
+  if (LIKELY(atomic_load_explicit(&vm->held, memory_order_relaxed))) return true;
   const frame* around = thread->current < 0 ? NULL : &thread->frames[thread->current];
   return around && around->vm == vm && around->kind == FRAME_INVOCATION;
 }
@@ -283,6 +291,11 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   op->vm = vm;
   op->name = name->name;
   op->invocation = current_invocation(thread);
+  if (UNLIKELY(atomic_load_explicit(&name->name->left_out, memory_order_relaxed))) {
+    op->flags = OP_LEFT_OUT;
+    ++thread->depth; /* it has a frame all the same: the VM is inside a call */
+    return;
+  }
   encoder to = {thread->words, 0, false};
   encode_arguments(&to, own, own_count, shown_of(name->name));
   op->cached = name;
@@ -320,6 +333,11 @@ static inline void after_call(vm_state* vm, const TVMFFIAny* arguments, int coun
     return;
   }
   frame* op = &thread->frames[depth];
+  if (UNLIKELY(op->flags & OP_LEFT_OUT)) {
+    if (depth != thread->depth - 1) abandon(thread, depth + 1, clock_ticks());
+    thread->depth = depth;
+    return;
+  }
   if (UNLIKELY(op->flags & OP_SYNCHRONIZED) &&
       !(synchronize(arguments + ARG_FIRST, count - ARG_FIRST, 0) &&
         synchronize(&arguments[ARG_RESULT], 1, 0))) {
@@ -328,6 +346,8 @@ static inline void after_call(vm_state* vm, const TVMFFIAny* arguments, int coun
   uint64_t end = clock_ticks();
   if (UNLIKELY(depth != thread->depth - 1)) abandon(thread, depth + 1, end);
   thread->depth = depth;
+  if (UNLIKELY(end - op->start < atomic_load_explicit(&shortest_call, memory_order_relaxed)))
+    return;
   if (UNLIKELY(op->name->flags & NAME_RESULT)) add_result(thread, op, &arguments[ARG_RESULT]);
   write_op(thread, op, end, 0);
 }

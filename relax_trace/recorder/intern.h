@@ -16,10 +16,10 @@
 typedef struct entry {
   struct entry* next; /* in its bucket; the table's lock */
   uint64_t hash;
-  uint32_t number; /* counts from 1 */
-  uint32_t flags;  /* names: NAME_… ; part of what makes two names one */
-  uint32_t size;   /* bytes */
-  uint32_t unused_;
+  uint32_t number;           /* counts from 1 */
+  uint32_t flags;            /* names: NAME_… ; part of what makes two names one */
+  uint32_t size;             /* bytes */
+  _Atomic uint32_t left_out; /* names: calls of this name are not recorded; see set_filter() */
   _Alignas(8) char bytes[];
 } entry;
 

@@ -8,6 +8,7 @@
 #define RELAX_TRACE_INVOCATION_H_
 
 #include "hook.h"
+#include "wishes.h"
 
 enum { ENTRY_PLAIN, ENTRY_STATEFUL, ENTRY_CLOSURE };
 enum { ERROR_TEXT_MOST = 256 };
@@ -45,7 +46,7 @@ static bool has_open_op(vm_state* vm) {
 }
 
 static void update_slot(vm_state* vm, TVMFFIObjectHandle set_instrument) {
-  bool wanted = atomic_load_explicit(&vm->wanted, memory_order_relaxed);
+  bool wanted = vm->arming || atomic_load_explicit(&vm->held, memory_order_relaxed);
   if (vm->armed && !hook_is_in_slot(vm)) {
     vm->armed = false;
     vm->taken = true;
@@ -101,8 +102,8 @@ static const entry* name_of_error(void) {
 }
 
 /* Call the VM's own function as an invocation: its frame, its two records, and what it threw. */
-static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int count,
-                         TVMFFIAny* result) {
+static int call_recorded(entry_point* point, const entry* name, decision* decided,
+                         const TVMFFIAny* arguments, int count, TVMFFIAny* result) {
   thread_state* thread = current_thread();
   uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
   frame* opened = NULL;
@@ -113,15 +114,14 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
       abandon(thread, thread->depth - 1, 0); /* between its ops, so it has returned */
     }
     depth = thread->depth;
-    opened = open_invocation(thread, point->vm, name_of_entry(point, arguments, count),
-                             FRAME_INVOCATION, stack);
+    opened = open_invocation(thread, point->vm, name, FRAME_INVOCATION, stack, decided->recorded);
     if (opened) {
       /* what was launched before is not this invocation's */
       if (atomic_load_explicit(&point->vm->synchronized, memory_order_relaxed) &&
           !under_capture(thread)) {
         synchronize(arguments, count, 0);
       }
-      opened->start = clock_ticks();
+      decided->start = opened->start = clock_ticks();
     }
   }
   if (!thread) {
@@ -129,7 +129,7 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
   }
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   if (!opened) return code;
-  uint64_t end = clock_ticks();
+  uint64_t end = decided->end = clock_ticks();
   abandon(thread, depth + 1, end);
   thread->depth = depth;
   find_current(thread);
@@ -137,23 +137,49 @@ static int call_recorded(entry_point* point, const TVMFFIAny* arguments, int cou
   return code;
 }
 
-static int on_invoke(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
-  entry_point* point = (entry_point*)self;
+/* Which recordings the invocation is for; it may be the VM's outermost one, which arms the hook. */
+static decision enter(entry_point* point, const entry** name, const TVMFFIAny* arguments,
+                      int count) {
   vm_state* vm = point->vm;
-  release(result); /* TVM's time_evaluator hands in the result of the call before */
+  decision decided = {0};
   pthread_mutex_lock(&vm->edge);
-  if (vm->active++ == 0) {
-    /* no two threads run one VM at a time: the one that ran it bare is out of it */
-    if (!has_open_op(vm)) atomic_store(&vm->bare_thread, 0);
+  bool outermost = vm->active++ == 0;
+  /* no two threads run one VM at a time: the one that ran it bare is out of it */
+  if (outermost && !has_open_op(vm)) atomic_store(&vm->bare_thread, 0);
+  if (vm->wishes) {
+    *name = name_of_entry(point, arguments, count);
+    decided = decide(vm, *name);
+  }
+  if (outermost) {
+    vm->arming = decided.armed;
     update_slot(vm, point->set_instrument);
   }
-  bool recorded = vm->armed && atomic_load_explicit(&vm->wanted, memory_order_relaxed);
+  decided.armed &= vm->armed;
   pthread_mutex_unlock(&vm->edge);
-  int code = recorded ? call_recorded(point, arguments, count, result)
-                      : TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  return decided;
+}
+
+static void leave(const entry_point* point, const decision* decided, const entry* name,
+                  bool failed) {
+  vm_state* vm = point->vm;
   pthread_mutex_lock(&vm->edge);
-  if (--vm->active == 0) update_slot(vm, point->set_instrument);
+  if (--vm->active == 0) {
+    vm->arming = false;
+    update_slot(vm, point->set_instrument);
+  }
+  if (decided->end) announce(vm, decided, name, failed);
   pthread_mutex_unlock(&vm->edge);
+}
+
+static int on_invoke(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  entry_point* point = (entry_point*)self;
+  const entry* name = NULL;
+  release(result); /* TVM's time_evaluator hands in the result of the call before */
+  decision decided = enter(point, &name, arguments, count);
+  int code = decided.armed
+                 ? call_recorded(point, name, &decided, arguments, count, result)
+                 : TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  leave(point, &decided, name, code != 0);
   return code;
 }
 

@@ -2,6 +2,8 @@
 #ifndef RELAX_TRACE_NAMES_H_
 #define RELAX_TRACE_NAMES_H_
 
+#include <fnmatch.h>
+
 #include "threads.h"
 
 /* Flags of a name. The first two go into the dump; the rest steer the recorder. */
@@ -76,6 +78,39 @@ static uint32_t classify(TVMFFIByteArray name, const TVMFFIAny* callee) {
   return NAME_BUILTIN;
 }
 
+/* ---- which calls are recorded at all ---- */
+
+/* Shell patterns, one of which a name has to match; none: every name. The names' lock. */
+static struct {
+  char** patterns;
+  int count;
+} name_filter;
+
+static _Atomic uint64_t shortest_call; /* ticks: calls that took less are not recorded */
+
+/* Names' lock held. */
+static void refilter(entry* name) {
+  bool kept = name_filter.count == 0;
+  char* text = kept ? NULL : strndup(name->bytes, name->size); /* entries end without a NUL */
+  for (int i = 0; text && !kept && i < name_filter.count; ++i) {
+    kept = fnmatch(name_filter.patterns[i], text, FNM_NOESCAPE) == 0;
+  }
+  free(text);
+  atomic_store_explicit(&name->left_out, !kept, memory_order_relaxed);
+}
+
+static void set_name_filter(char** patterns, int count) {
+  pthread_mutex_lock(&names.lock);
+  for (int i = 0; i < name_filter.count; ++i) free(name_filter.patterns[i]);
+  free(name_filter.patterns);
+  name_filter.patterns = patterns;
+  name_filter.count = count;
+  for (uint32_t i = 0; i < names.count; ++i) refilter(names.by_number[i]);
+  pthread_mutex_unlock(&names.lock);
+}
+
+/* ---- */
+
 static inline cached_name* name_slot(thread_state* thread, const char* key) {
   uintptr_t at = (uintptr_t)key;
   return &thread->name_cache[((at >> 4) ^ (at >> 13)) & (NAME_CACHE - 1)];
@@ -89,6 +124,11 @@ static inline bool name_hit(const cached_name* cached, TVMFFIByteArray name) {
 static __attribute__((noinline)) cached_name* name_miss(cached_name* cached, TVMFFIByteArray name,
                                                         uint32_t flags) {
   const entry* found = intern(&names, name.data, name.size, flags);
+  if (found) { /* it may be a new one */
+    pthread_mutex_lock(&names.lock);
+    refilter(names.by_number[found->number - 1]);
+    pthread_mutex_unlock(&names.lock);
+  }
   /* a key is compared as a C string, so that a name with a NUL inside has none */
   cached->key = found && !memchr(name.data, 0, name.size) ? name.data : NULL;
   cached->name = found;

@@ -20,13 +20,16 @@ class Native:
     """The recorder's functions, as recorder.c lists them; ticks are those of the op clock."""
 
     now: Callable[[], int]
-    set_limit: Callable[[int], None]
+    set_limit: Callable[[int, int], None]
     begin: Callable[[], None]
     open: Callable[[], int]
     wrap: Callable[[int, Any, str], Any]
-    want: Callable[[int, Any, bool, bool], None]
+    want: Callable[[int, Any, int, int, int, int, int, int, int, str], None]
+    unwant: Callable[[int, Any, int], None]
+    set_filter: Callable[..., None]
+    set_notify: Callable[[int], None]
     state: Callable[[int], int]
-    dump: Callable[[int, int, int], bytes]
+    dump: Callable[[int, int, int, int], bytes]
 
 
 @cache

@@ -13,8 +13,12 @@
  *   relax_trace.recorder.begin()                          drop old records, read the clocks
  *   relax_trace.recorder.open()                           a number for one more VM
  *   relax_trace.recorder.wrap(vm, module, name)           module[name], recorded as invocations
- *   relax_trace.recorder.want(vm, module, wanted, synchronized)
- *                                                         start or stop recording the VM's ops
+ *   relax_trace.recorder.want(vm, module, slot, flags, wait, warmup, active, repeat, slow_ns, functions)
+ *                                                         what a recording wants of a VM: see wishes.h
+ *   relax_trace.recorder.unwant(vm, module, slot)         nothing more
+ *   relax_trace.recorder.set_filter(shortest_ns, patterns…)
+ *                                                         which calls are recorded at all
+ *   relax_trace.recorder.set_notify(file)                 the pipe that takes notices, or -1
  *   relax_trace.recorder.state(vm)                        1 hook in the slot | 2 slot taken over | 4 inside
  *   relax_trace.recorder.dump(names, signatures, bytes)   drain: see dump.h
  */
@@ -112,30 +116,105 @@ static bool at_rest(vm_state* vm) {
   return vm->active == 0 && (bare == 0 || bare == thread_system_id());
 }
 
-static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
-  UNUSED(self), UNUSED(result);
-  if (count != 4) return fail("TypeError", "relax_trace: want(vm, module, wanted, synchronized)");
-  vm_state* vm = vm_argument(arguments, count, 0);
-  if (!vm) return -1;
-  if (arguments[1].type_index ==
-      kTVMFFINone) { /* the VM's object is gone: a function may be left */
-    atomic_store(&vm->wanted, false);
-    return 0;
+static wish* make_wish(const TVMFFIAny* arguments, int32_t count) {
+  wish* made = (wish*)calloc(1, sizeof *made);
+  TVMFFIByteArray functions = {NULL, 0};
+  if (!made) return NULL;
+  made->slot = (uint32_t)integer(arguments, count, 2);
+  made->flags = (uint32_t)integer(arguments, count, 3);
+  made->plan = (schedule){
+      .wait = (uint64_t)integer(arguments, count, 4),
+      .warmup = (uint64_t)integer(arguments, count, 5),
+      .active = (uint64_t)integer(arguments, count, 6),
+      .repeat = (uint64_t)integer(arguments, count, 7),
+  };
+  int64_t slow = integer(arguments, count, 8);
+  made->slow = slow > 0 ? clock_ticks_of((uint64_t)slow) : 0;
+  if (string_of(&arguments[9], &functions) && functions.size) {
+    made->functions = strndup(functions.data, functions.size);
+    if (!made->functions) {
+      free(made);
+      return NULL;
+    }
   }
-  TVMFFIObjectHandle set_instrument = module_function(arguments[1], text_value("set_instrument"));
-  if (!set_instrument) return -1;
-  find_stream_sync();
+  return made;
+}
+
+/* Put `fresh`, or nothing, in the place of the wish that the VM has in this slot. */
+static void change_wish(vm_state* vm, uint32_t slot, wish* fresh,
+                        TVMFFIObjectHandle set_instrument) {
   pthread_mutex_lock(&vm->edge);
-  bool wanted = integer(arguments, count, 2) != 0;
-  atomic_store(&vm->synchronized, integer(arguments, count, 3) != 0);
-  if (wanted && !atomic_load(&vm->wanted)) { /* what became of the slot meanwhile is the user's */
+  if (fresh && !vm->wishes) { /* what became of the slot meanwhile is the user's */
     vm->armed = vm->armed && hook_is_in_slot(vm);
     vm->taken = false;
   }
-  atomic_store(&vm->wanted, wanted);
-  if (at_rest(vm)) update_slot(vm, set_instrument);
+  forget_wish(vm, slot);
+  if (fresh) {
+    fresh->next = vm->wishes;
+    vm->wishes = fresh;
+  }
+  sum_up_wishes(vm);
+  if (set_instrument && at_rest(vm)) update_slot(vm, set_instrument);
   pthread_mutex_unlock(&vm->edge);
+}
+
+static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  int64_t slot = integer(arguments, count, 2);
+  if (count != 10 || slot < 0 || slot >= SLOTS) {
+    return fail("TypeError",
+                "relax_trace: want(vm, module, slot, flags, wait, warmup, active, repeat, slow_ns, "
+                "functions)");
+  }
+  vm_state* vm = vm_argument(arguments, count, 0);
+  if (!vm) return -1;
+  TVMFFIObjectHandle set_instrument = module_function(arguments[1], text_value("set_instrument"));
+  if (!set_instrument) return -1;
+  find_stream_sync();
+  wish* fresh = make_wish(arguments, count);
+  if (fresh) change_wish(vm, (uint32_t)slot, fresh, set_instrument);
   TVMFFIObjectDecRef(set_instrument);
+  return fresh ? 0 : fail("MemoryError", "relax_trace: out of memory");
+}
+
+/* The module is None where the VM's object is gone: a function of it may be left. */
+static int on_unwant(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  if (count != 3) return fail("TypeError", "relax_trace: unwant(vm, module, slot)");
+  vm_state* vm = vm_argument(arguments, count, 0);
+  if (!vm) return -1;
+  TVMFFIObjectHandle set_instrument = NULL;
+  if (arguments[1].type_index != kTVMFFINone) {
+    set_instrument = module_function(arguments[1], text_value("set_instrument"));
+    if (!set_instrument) return -1;
+  }
+  change_wish(vm, (uint32_t)integer(arguments, count, 2), NULL, set_instrument);
+  if (set_instrument) TVMFFIObjectDecRef(set_instrument);
+  return 0;
+}
+
+static int on_set_filter(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  int64_t shortest = integer(arguments, count, 0);
+  int kept = 0;
+  if (count < 1) return fail("TypeError", "relax_trace: set_filter(shortest_ns, patterns…)");
+  char** patterns = (char**)calloc((size_t)count, sizeof *patterns);
+  for (int32_t i = 1; patterns && i < count; ++i) {
+    TVMFFIByteArray text;
+    if (!string_of(&arguments[i], &text)) continue;
+    patterns[kept] = strndup(text.data, text.size);
+    if (patterns[kept]) ++kept;
+  }
+  if (!patterns) return fail("MemoryError", "relax_trace: out of memory");
+  set_name_filter(patterns, kept);
+  atomic_store(&shortest_call, shortest > 0 ? clock_ticks_of((uint64_t)shortest) : 0);
+  return 0;
+}
+
+static int on_set_notify(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  if (count != 1) return fail("TypeError", "relax_trace: set_notify(file)");
+  atomic_store(&notice_pipe, (int)integer(arguments, count, 0));
   return 0;
 }
 
@@ -153,7 +232,7 @@ static int on_state(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
 static int on_dump(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self);
   int64_t room = integer(arguments, count, 2);
-  if (count != 3 || room < (int64_t)sizeof(op_record)) {
+  if (count < 3 || room < (int64_t)sizeof(op_record)) {
     return fail("ValueError", "relax_trace: dump(known_names, known_signatures, bytes)");
   }
   return dump((uint32_t)integer(arguments, count, 0), (uint32_t)integer(arguments, count, 1),
@@ -197,6 +276,7 @@ static void after_fork_in_child(void) {
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
     pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
     vm->active = open_invocations(vm);
+    vm->arming = vm->active > 0 && vm->armed;
     atomic_store(&vm->bare_thread, 0); /* no other thread is left to run it */
   }
 }
@@ -211,7 +291,7 @@ static void add_global(const char* name, TVMFFISafeCallType call) {
 
 __attribute__((constructor)) static void on_load(void) {
   clock_uses_counter = clock_counter_is_invariant();
-  clock_first = clock_read();
+  clock_first = clock_loaded = clock_read();
   pthread_key_create(&thread_key, thread_end);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   add_global("relax_trace.recorder.version", on_version);
@@ -221,6 +301,9 @@ __attribute__((constructor)) static void on_load(void) {
   add_global("relax_trace.recorder.open", on_open);
   add_global("relax_trace.recorder.wrap", on_wrap);
   add_global("relax_trace.recorder.want", on_want);
+  add_global("relax_trace.recorder.unwant", on_unwant);
+  add_global("relax_trace.recorder.set_filter", on_set_filter);
+  add_global("relax_trace.recorder.set_notify", on_set_notify);
   add_global("relax_trace.recorder.state", on_state);
   add_global("relax_trace.recorder.dump", on_dump);
 }

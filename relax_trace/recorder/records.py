@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,20 @@ _CLOCK_WAS_SET_NS = 1_000_000
 
 _LATEST_NS = 1 << 62  # since 1970: in the year 2116
 
-Windows = Sequence[tuple[int, int]]
+
+@dataclass(frozen=True)
+class Share:
+    """Which invocations are a recording's: those of its slot that began since it did, in ticks."""
+
+    slot: int | None = None  # None: whatever there is
+    since: int = 0
+
+    def of(self, calls: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Whether each invocation is the recording's."""
+        wanted: NDArray[np.bool_] = calls["start"] >= np.uint64(self.since)
+        if self.slot is not None:
+            wanted &= (calls["recorded"] & np.uint32(1 << self.slot)) > 0
+        return wanted
 
 
 def rank_of(order: NDArray[np.int64]) -> NDArray[np.int32]:
@@ -63,13 +76,9 @@ class ThreadTable:
             np.where(known, call_parent, -1),
         )
 
-    def keep(self, vms: Mapping[int, str], windows: Windows) -> ThreadTable:
-        """The invocations of these VMs that began inside a window, and their ops."""
-        started = self.calls["start"]
-        wanted = np.zeros(len(self.calls), bool)
-        for first, last in windows:
-            wanted |= (started >= first) & (started < last)
-        wanted &= np.isin(self.calls["vm"], list(vms))
+    def keep(self, share: Share) -> ThreadTable:
+        """A recording's invocations, and their ops."""
+        wanted = share.of(self.calls)
         if wanted.all():
             return self
         ops = wanted[self.row]
@@ -135,17 +144,22 @@ def _finish(
 def _parents(ops: NDArray[np.void], row: NDArray[np.int64]) -> NDArray[np.int64]:
     """The call around each: the next to end one level up, if it really encloses it.
 
-    It may not, where it was dropped at the byte limit and a later call stands in its place.
+    It may not, where it was dropped at the byte limit or left out by a filter, and a later call
+    stands in its place: then it is the same one level further up.
     """
     parent = np.full(len(ops), -1)
     depth = ops["depth"]
-    for level in np.unique(depth).tolist():
-        inner, outer = np.flatnonzero(depth == level), np.flatnonzero(depth == level - 1)
-        at = np.searchsorted(outer, inner)
-        inner, at = inner[at < len(outer)], at[at < len(outer)]
-        around = outer[at]
-        encloses = (row[around] == row[inner]) & (ops["start"][around] <= ops["start"][inner])
-        parent[inner[encloses]] = around[encloses]
+    levels = [np.flatnonzero(depth == level) for level in range(int(depth.max(initial=0)) + 1)]
+    for level, rest in enumerate(levels):
+        inner = rest
+        for outer in reversed(levels[:level]):
+            if not len(inner) or not len(outer):
+                continue
+            around = outer[np.minimum(np.searchsorted(outer, inner), len(outer) - 1)]
+            encloses = (around > inner) & (row[around] == row[inner])
+            encloses &= ops["start"][around] <= ops["start"][inner]
+            parent[inner[encloses]] = around[encloses]
+            inner = inner[~encloses]
     return parent
 
 

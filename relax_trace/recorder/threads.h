@@ -30,15 +30,19 @@ enum { DEPTH_MOST = 128, NAME_CACHE = 512, SIGNATURE_CACHE = 1024, THREAD_NAME_S
 
 /* A VM that is, or was, recorded. */
 typedef struct vm_state {
-  struct vm_state* next;     /* registry lock */
-  uint32_t number;           /* fixed */
-  TVMFFIObjectHandle hook;   /* fixed: the instrument, an ffi.Function whose self is this struct */
-  pthread_mutex_t edge;      /* held while an outermost invocation starts or ends, and by want() */
-  int active;                /* wrapped invocations inside; edge */
-  bool armed;                /* our hook is in the VM's slot; edge */
-  bool taken;                /* somebody replaced our hook while it was armed; edge */
-  _Atomic bool wanted;       /* a recording wants its ops; want() stores, the hook loads */
-  _Atomic bool synchronized; /* synchronise devices around each op; as wanted */
+  struct vm_state* next;   /* registry lock */
+  uint32_t number;         /* fixed */
+  TVMFFIObjectHandle hook; /* fixed: the instrument, an ffi.Function whose self is this struct */
+  pthread_mutex_t edge;    /* held while an outermost invocation starts or ends, and by want() */
+  int active;              /* wrapped invocations inside; edge */
+  bool arming;             /* the outermost invocation inside needs the hook; edge */
+  bool armed;              /* our hook is in the VM's slot; edge */
+  bool taken;              /* somebody replaced our hook while it was armed; edge */
+  struct wish* wishes;     /* of the recordings that want it; edge */
+  /* What the hook knows of the wishes; want() and unwant() store, the hook loads. */
+  _Atomic bool wanted;          /* there are any */
+  _Atomic bool synchronized;    /* synchronise devices around each op */
+  _Atomic uint32_t held;        /* slots of the recordings that keep the hook in the slot */
   _Atomic uint64_t bare_thread; /* the last thread seen to run it without our wrapper, or 0 */
   /* The outermost running op that the hook was told of, and made no frame for; hook writes. */
   const TVMFFIAny* _Atomic unseen; /* its argument buffer, or NULL */
@@ -65,6 +69,7 @@ typedef struct {
   cached_name* cached;     /* where its signatures are remembered; may be reused by now */
   const entry* signature;  /* NULL: no argument encoded */
   uint32_t invocation;     /* 0: the byte limit left no room for its invocation */
+  uint32_t recorded;       /* invocations: slots of the recordings that it is for */
   uint16_t kind;           /* FRAME_… */
   uint16_t flags;          /* OP_… so far */
   const char* first_check; /* FRAME_BARE: what the first check of its parameters said, or NULL */

@@ -268,7 +268,8 @@ def test_a_vm_of_compiled_functions_gives_a_warning() -> None:
         trace = recording.trace
     assert [str(warning.message) for warning in warned] == [
         "the VM ran and reported no op call, as one built with exec_mode='compiled' does: "
-        "build the model with exec_mode='bytecode' (the default of tvm.compile) to see its ops"
+        "build the model with relax.build(..., exec_mode='bytecode'), which is the default, "
+        "to see its ops"
     ]
     assert warned[0].filename == __file__
     assert functions(trace) == ["main"]
@@ -279,10 +280,9 @@ def test_a_vm_of_compiled_functions_gives_a_warning() -> None:
 @pytest.mark.parametrize(
     ("thing", "text"),
     [
-        (None, "record() takes a tvm.relax.VirtualMachine, not a NoneType"),
         ("vm", "record() takes a tvm.relax.VirtualMachine, not a str"),
         (small(), "record() takes a tvm.relax.VirtualMachine, not a VMExecutable"),
-        (vm_of(small()).module, "record() takes a tvm.relax.VirtualMachine, not a Module"),
+        (small().mod, "record() takes a tvm.relax.VirtualMachine, not a Module"),
         (relax.VirtualMachine, "record() takes a tvm.relax.VirtualMachine, not a type"),
     ],
 )
@@ -309,6 +309,24 @@ def test_what_is_not_a_vm_is_refused(thing: Any, text: str) -> None:
         ),
         ({"memory_limit": 1e9}, TypeError, "memory_limit must be an integer, not a float"),
         ({"memory_limit": "1 GB"}, TypeError, "memory_limit must be an integer, not a str"),
+        ({"mode": "loop"}, ValueError, "mode must be 'stop' or 'ring', not 'loop'"),
+        (
+            {"schedule": lambda step: step > 3},
+            TypeError,
+            "schedule must come from relax_trace.schedule()",
+        ),
+        (
+            {"on_ready": print},
+            ValueError,
+            "on_ready is called after each cycle of a schedule: give one as well",
+        ),
+        ({"shortest_ns": -1}, ValueError, "shortest_ns must be at least 0, not -1"),
+        ({"slow_ns": 0.5, "snapshots": "."}, TypeError, "slow_ns must be an integer, not a float"),
+        (
+            {"slow_ns": 5},
+            ValueError,
+            "slow_ns has files written: name their folder with snapshots=...",
+        ),
     ],
 )
 def test_an_option_that_makes_no_sense_changes_nothing(

@@ -28,6 +28,7 @@ from integration.small_vms import (
     tensor,
     vm_of,
 )
+from relax_trace.hub import hub
 from relax_trace.recorder.native import load
 from relax_trace.trace import OPEN, SIGNATURE_LOST
 
@@ -207,8 +208,8 @@ def test_an_op_takes_at_most_40_bytes() -> None:
     with relax_trace.record(vm) as recording:
         for _ in range(100):
             vm["main"](tensor(*X))
-        known = relax_trace.recording._hub._tables.counts
-        dump = load().dump(*known, 1 << 30)
+        known = hub._tables.counts
+        dump = load().dump(*known, 1 << 30, 0)
     assert len(recording.trace) == 0  # the dump was taken from under it
     with relax_trace.record(vm) as again:
         vm["main"](tensor(*X))
@@ -247,8 +248,8 @@ def test_a_vm_deleted_during_its_recording_is_freed(wrapped: bool) -> None:
 
 def waiting() -> int:
     """Bytes that the recorder would hand over now, beyond those of an empty dump."""
-    taken = load().dump(*relax_trace.recording._hub._tables.counts, 1 << 30)
-    return len(taken) - len(load().dump(*relax_trace.recording._hub._tables.counts, 1 << 30))
+    taken = load().dump(*hub._tables.counts, 1 << 30, 0)
+    return len(taken) - len(load().dump(*hub._tables.counts, 1 << 30, 0))
 
 
 def test_a_function_outlives_its_vm() -> None:

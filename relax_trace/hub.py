@@ -1,0 +1,142 @@
+"""The recordings that run now, all fed by the one recorder of the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import RelaxTraceError
+from .notices import Notices
+from .options import Options
+from .recorder.dumps import Dumps
+from .recorder.native import load
+
+_DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
+_EVERYTHING = 1 << 62  # bytes
+_SLOTS = 32  # wishes.h
+
+
+class Member(Protocol):
+    """What the hub knows of a recording."""
+
+    options: Options
+    slot: int
+    since: int
+    dumps: Dumps
+
+    def notice(self, notice: NDArray[np.void]) -> None:
+        """Act on how an invocation ended."""
+
+
+class Hub:
+    """Gives every recording its slot, every dump, and the notices that are for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: list[Member] = []
+        self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
+        self._last_slot = -1
+        self._notices = Notices(self._notice)
+
+    def join(self, member: Member) -> None:
+        """Let ``member`` have every dump from now on."""
+        with self._lock:
+            slot = self._free_slot()
+            if self._running:
+                self._drain()
+            else:
+                load().begin()
+            member.dumps = self._tables.tables()
+            member.slot, member.since = slot, load().now()
+            self._running.append(member)
+            self._tell_recorder()
+            if member.options.notified:
+                self._notices.listen()
+
+    def leave(self, member: Member) -> None:
+        """Hand ``member`` what was recorded until now, and no more."""
+        self._notices.deliver()
+        with self._lock:
+            try:
+                self._drain()
+            finally:
+                self._running.remove(member)
+                if self._running:
+                    self._tell_recorder()
+
+    def snapshot(self, member: Member) -> Dumps:
+        """What ``member`` has by now; it goes on, and the recorder's ring keeps what it holds."""
+        with self._lock:
+            if not self._ring():
+                self._drain()
+                return member.dumps.copy()
+            copy = member.dumps.copy()
+            copy.add(bytes(load().dump(*copy.counts, _EVERYTHING, 1)))
+            return copy
+
+    def take(self, member: Member, notice: NDArray[np.void]) -> Dumps:
+        """Take out of ``member`` the cycle that ended with the invocation of ``notice``."""
+        with self._lock:
+            self._drain()
+            return member.dumps.split(*(int(notice[f]) for f in ("vm", "function", "start")))
+
+    def _free_slot(self) -> int:
+        """Not the last one used: a late record of its recording must not be taken for another's."""
+        taken = {member.slot for member in self._running}
+        for i in range(1, _SLOTS + 1):
+            slot = (self._last_slot + i) % _SLOTS
+            if slot not in taken:
+                self._last_slot = slot
+                return slot
+        raise RelaxTraceError(f"{_SLOTS} recordings run already, and no more can at a time")
+
+    def _ring(self) -> bool:
+        """Whether the newest records are kept: only where nobody wants the first ones."""
+        return all(member.options.mode == "ring" for member in self._running)
+
+    def _tell_recorder(self) -> None:
+        """The largest limit asked for holds, and the widest filter: each filters again."""
+        options = [member.options for member in self._running]
+        load().set_limit(max(each.limit for each in options), int(self._ring()))
+        patterns = {name for each in options for name in each.names}
+        if not all(each.names for each in options):
+            patterns = set()
+        load().set_filter(min(each.shortest_ns for each in options), *sorted(patterns))
+
+    def _drain(self) -> None:
+        more = True
+        while more:
+            dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, 0))
+            for dumps in (self._tables, *(member.dumps for member in self._running)):
+                dumps.add(dump)
+            more = self._tables.more
+            self._tables.threads.clear()
+        for member in self._running:
+            if member.options.mode == "ring":
+                member.dumps.trim(member.options.limit)
+
+    def _notice(self, notice: NDArray[np.void]) -> None:
+        with self._lock:
+            members = [one for one in self._running if one.slot == notice["slot"]]
+        for member in members:
+            if notice["start"] >= member.since:
+                member.notice(notice)
+
+    def at_exit(self) -> None:
+        """Don't leave undone what the last invocations asked for."""
+        self._notices.deliver()
+
+    def after_fork(self) -> None:
+        """In a child process: a thread that the child lacks may have held the lock."""
+        self._lock = threading.Lock()
+        self._notices.after_fork()
+
+
+hub = Hub()
+atexit.register(hub.at_exit)
+os.register_at_fork(after_in_child=hub.after_fork)

@@ -1,0 +1,159 @@
+/* What recordings want of a VM, and which of them an invocation is for.
+ *
+ * Each recording that runs has a slot, a bit of a mask. It leaves a wish with every VM that it records;
+ * an invocation asks all wishes of its VM as it begins, and its records carry the slots that took it.
+ */
+#ifndef RELAX_TRACE_WISHES_H_
+#define RELAX_TRACE_WISHES_H_
+
+#include <fnmatch.h>
+#include <unistd.h>
+
+#include "threads.h"
+
+enum { SLOTS = 32 };
+enum {
+  WISH_HELD = 1,         /* the hook stays in the VM's slot between invocations */
+  WISH_SYNCHRONIZED = 2, /* devices are synchronised around each op */
+  WISH_FAILURES = 4,     /* an invocation that fails is announced */
+  WISH_CYCLES = 8        /* the end of each cycle of the schedule is announced */
+};
+enum { NOTICE_FAILED = 1, NOTICE_SLOW = 2, NOTICE_CYCLE = 4 };
+
+/* Of each cycle's invocations the first are left out, the next only warm up, the last are recorded.
+ * No active ones means that there is no schedule. */
+typedef struct {
+  uint64_t wait, warmup, active;
+  uint64_t repeat; /* cycles, 0: without end */
+} schedule;
+
+/* How far a wish has come with one entry function. */
+typedef struct progress {
+  struct progress* next;
+  const entry* function; /* NULL: the byte limit left no room for its name */
+  uint64_t step;         /* its invocations so far */
+  bool wanted;           /* its name matches */
+} progress;
+
+typedef struct wish {
+  struct wish* next;
+  uint32_t slot, flags;
+  schedule plan;
+  uint64_t slow;      /* ticks: an invocation that took longer is announced; 0: none is */
+  char* functions;    /* shell pattern of the entry functions wanted, or NULL: all */
+  progress* progress; /* of functions that were invoked; where plan or functions ask for it */
+} wish;
+
+/* What the wishes make of one invocation. */
+typedef struct {
+  uint32_t recorded;   /* slots that it is recorded for */
+  uint32_t last;       /* of these, the ones whose cycle it ends */
+  bool armed;          /* the hook has to be in the slot: it is recorded, or warms up */
+  uint64_t start, end; /* ticks, filled in as it runs */
+} decision;
+
+/* What goes through the pipe: whoever reads it, in Python, acts on it without holding up a call. */
+typedef struct {
+  uint64_t start, end; /* ticks, of the invocation */
+  uint32_t slot;
+  uint32_t reason;   /* NOTICE_… */
+  uint32_t vm;       /* number */
+  uint32_t function; /* number in the table of names */
+} notice;
+
+static _Atomic int notice_pipe = -1; /* not blocking; set_notify() stores */
+
+/* ---- the VM's edge lock is held from here on ---- */
+
+static progress* progress_of(wish* with, const entry* function) {
+  progress* at = with->progress;
+  while (at && at->function != function) at = at->next;
+  if (at || !(at = (progress*)calloc(1, sizeof *at))) return at;
+  at->function = function;
+  at->wanted = !with->functions;
+  if (with->functions && function) {
+    char* name = strndup(function->bytes, function->size); /* entries end without a NUL */
+    at->wanted = name && fnmatch(with->functions, name, FNM_NOESCAPE) == 0;
+    free(name);
+  }
+  at->next = with->progress;
+  with->progress = at;
+  return at;
+}
+
+static void ask(wish* with, const entry* function, decision* made) {
+  uint32_t bit = 1u << with->slot;
+  if (!with->plan.active && !with->functions) {
+    made->recorded |= bit;
+    return;
+  }
+  progress* so_far = progress_of(with, function);
+  if (!so_far || !so_far->wanted) return;
+  const schedule* plan = &with->plan;
+  uint64_t length = plan->wait + plan->warmup + plan->active;
+  uint64_t step = so_far->step++;
+  if (!plan->active) {
+    made->recorded |= bit;
+  } else if (plan->repeat && step / length >= plan->repeat) {
+    return;
+  } else if (step % length >= plan->wait + plan->warmup) {
+    made->recorded |= bit;
+    if (step % length == length - 1) made->last |= bit;
+  } else if (step % length >= plan->wait) {
+    made->armed = true;
+  }
+}
+
+static decision decide(const vm_state* vm, const entry* function) {
+  decision made = {0};
+  for (wish* at = vm->wishes; at; at = at->next) ask(at, function, &made);
+  made.armed |= made.recorded != 0;
+  return made;
+}
+
+/* Tell the recordings that want to know how an invocation ended. */
+static void announce(const vm_state* vm, const decision* made, const entry* function, bool failed) {
+  int pipe = atomic_load_explicit(&notice_pipe, memory_order_relaxed);
+  if (pipe < 0) return;
+  for (const wish* at = vm->wishes; at; at = at->next) {
+    uint32_t bit = 1u << at->slot, reason = 0;
+    if (!(made->recorded & bit)) continue;
+    if (failed && at->flags & WISH_FAILURES) reason |= NOTICE_FAILED;
+    if (at->slow && made->end - made->start > at->slow) reason |= NOTICE_SLOW;
+    if (made->last & bit && at->flags & WISH_CYCLES) reason |= NOTICE_CYCLE;
+    if (!reason) continue;
+    notice told = {made->start, made->end,  at->slot,
+                   reason,      vm->number, function ? function->number : 0};
+    /* a full pipe has enough to say: what this one would have asked for is done with the others */
+    ssize_t written = write(pipe, &told, sizeof told);
+    (void)written;
+  }
+}
+
+static void forget_wish(vm_state* vm, uint32_t slot) {
+  wish** at = &vm->wishes;
+  while (*at && (*at)->slot != slot) at = &(*at)->next;
+  wish* gone = *at;
+  if (!gone) return;
+  *at = gone->next;
+  for (progress *step = gone->progress, *next; step; step = next) {
+    next = step->next;
+    free(step);
+  }
+  free(gone->functions);
+  free(gone);
+}
+
+/* What the hook reads of the wishes, which it can't walk. */
+static void sum_up_wishes(vm_state* vm) {
+  uint32_t held = 0, flags = 0;
+  for (const wish* at = vm->wishes; at; at = at->next) {
+    if (at->flags & WISH_HELD) held |= 1u << at->slot;
+    flags |= at->flags;
+  }
+  atomic_store(&vm->synchronized, (flags & WISH_SYNCHRONIZED) != 0);
+  atomic_store(&vm->held, held);
+  atomic_store(&vm->wanted, vm->wishes != NULL);
+}
+
+#endif /* RELAX_TRACE_WISHES_H_ */
