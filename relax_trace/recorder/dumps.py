@@ -16,7 +16,7 @@ from ..errors import TraceFileError
 from ..ragged import offsets_of
 from ..trace import Losses
 
-VERSION = 1
+VERSION = 2
 MAGIC = b"RLXTRACE"
 
 _READING = np.dtype([("ticks", "<u8"), ("monotonic_ns", "<u8"), ("wall_ns", "<u8")])
@@ -32,6 +32,7 @@ _HEADER = np.dtype(
         ("dropped_ops", "<u8"),
         ("dropped_invocations", "<u8"),
         ("lost_signatures", "<u8"),
+        ("overwritten_ops", "<u8"),
         ("name_first", "<u4"),
         ("name_count", "<u4"),
         ("signature_first", "<u4"),
@@ -121,6 +122,7 @@ class Dumps:
             int(header["dropped_ops"]),
             int(header["dropped_invocations"]),
             int(header["lost_signatures"]),
+            int(header["overwritten_ops"]),
         )
         self.more = bool(header["flags"] & _MORE)
         self.name_flags += names

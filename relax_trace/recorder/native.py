@@ -20,13 +20,13 @@ class Native:
     """The recorder's functions, as recorder.c lists them; ticks are those of the op clock."""
 
     now: Callable[[], int]
-    set_limit: Callable[[int], None]
+    set_limit: Callable[[int, bool], None]
     begin: Callable[[], None]
     open: Callable[[], int]
     wrap: Callable[[int, Any, str], Any]
     want: Callable[[int, Any, bool, bool], None]
     state: Callable[[int], int]
-    dump: Callable[[int, int, int], bytes]
+    dump: Callable[[int, int, int, bool], bytes]
 
 
 @cache

@@ -41,12 +41,15 @@ void count_wrapped(void); /* one made otherwise */
 
 /* ---- the recorder's other functions ---- */
 
-void set_limit(int64_t bytes);
+void set_limit(int64_t bytes, bool ring);
 void begin(void);
 
 /* Write what the recorder has to the output; whether more is left. Threads may do it at a time. */
 bool dump_some(int64_t room);
 void dump_all(void);
+
+/* Write a copy of what the recorder has, with all its names and signatures, beside the output. */
+void take_snapshot(void);
 
 /* ---- the test's output ---- */
 

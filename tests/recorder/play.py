@@ -35,7 +35,7 @@ OPTIONS = {
 
 PROGRAMS = {
     "driver": (
-        *("driver", "workers", "threads", "limits", "slots", "forks"),
+        *("driver", "workers", "threads", "limits", "ring", "slots", "forks"),
         *("fake_vm", "fake_ffi", "guarded"),
     ),
     "fuzz_encoding": ("fuzz_encoding", "fake_ffi"),

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from relax_trace import RecorderError, Trace, TraceFileError
+from relax_trace import Losses, RecorderError, Trace, TraceFileError
 from relax_trace.recorder import native
 from relax_trace.recorder.decode import Labels, extern_suffixes, to_trace
 from relax_trace.recorder.dumps import Dumps
 from relax_trace.signature import TENSOR
 from relax_trace.trace import ABORTED, BUILTIN, EXTERN, FAILED, FUNCTION, IMPLICIT, KERNEL, OPEN
 
-HEADER = 144
+HEADER = 152
 LABELS = Labels({1: "vm", 2: "other"}, {}, ("_dnnl",), "test", {})
 ALWAYS = [(0, 1 << 64)]
 NAMES = [("main", 2), ("add", 0), ("vm.builtin.alloc_storage", 1), ("packed", 4), ("ü: \x1b", 0)]
@@ -61,8 +61,8 @@ def dump_of(  # what a test leaves out is as in a small, sound dump
         body += b"".join(struct.pack("<QQIIIHH", *op) for op in ops)
     counts = (first[0], len(names), first[1], len(signatures))
     sizes = (len(b"".join(texts)), sum(map(len, signatures)), len(threads))
-    head = struct.pack("<8sIIQQ", b"RLXTRACE", 1, flags, HEADER + len(body), 77)
-    return head + struct.pack("<6Q3Q4I3Q", *readings, 3, 2, 1, *counts, *sizes) + body
+    head = struct.pack("<8sIIQQ", b"RLXTRACE", 2, flags, HEADER + len(body), 77)
+    return head + struct.pack("<6Q4Q4I3Q", *readings, 3, 2, 1, 9, *counts, *sizes) + body
 
 
 # start, end, wall_ns, number, parent, function, error, vm, flags
@@ -138,7 +138,7 @@ def test_a_sound_dump_is_decoded_exactly() -> None:
     assert [(thread.pid, thread.tid, thread.name) for thread in trace.threads] == [
         (77, 5, "worker\x1b")
     ]
-    assert (trace.losses.ops, trace.losses.invocations, trace.losses.signatures) == (3, 2, 1)
+    assert trace.losses == Losses(ops=3, invocations=2, signatures=1, overwritten=9)
 
 
 def test_dumps_in_pieces_give_the_same_trace_as_one() -> None:
@@ -242,7 +242,7 @@ def test_invocations_that_are_each_others_parents_are_an_error(parents: tuple[in
         decoded(dump_of([(5, "t", [*outside, (500, 600, 1500, 9, 1, 1, 0, 1, 0)], [])]))
 
 
-COUNTS = {"names": 108, "signatures": 116, "name bytes": 120, "words": 128, "threads": 136}
+COUNTS = {"names": 116, "signatures": 124, "name bytes": 128, "words": 136, "threads": 144}
 
 
 @pytest.mark.parametrize("field", COUNTS)
@@ -277,14 +277,14 @@ def test_a_thread_that_claims_huge_counts_allocates_nothing(offset: int) -> None
 @pytest.mark.parametrize(
     ("dump", "text"),
     [
-        (b"", "the recorder's dump is cut short: it ends 144 bytes early, at 0"),
+        (b"", "the recorder's dump is cut short: it ends 152 bytes early, at 0"),
         (
             b"NOTTRACE" + SOUND[8:],
             "this is not a recorder's dump: it does not begin with RLXTRACE",
         ),
         (
-            SOUND[:8] + b"\x02" + SOUND[9:],
-            "the recorder writes format 2, this relax_trace reads 1: "
+            SOUND[:8] + b"\x01" + SOUND[9:],
+            "the recorder writes format 1, this relax_trace reads 2: "
             "install the same version of relax_trace on both sides",
         ),
         (
