@@ -76,7 +76,7 @@ class Hub:
                 self._drain()
                 return member.dumps.copy()
             copy = member.dumps.copy()
-            copy.add(bytes(load().dump(*copy.counts, _EVERYTHING, 1)))
+            copy.add(bytes(load().dump(*copy.counts, _EVERYTHING, True)))
             return copy
 
     def take(self, member: Member, notice: NDArray[np.void]) -> Dumps:
@@ -102,7 +102,7 @@ class Hub:
     def _tell_recorder(self) -> None:
         """The largest limit asked for holds, and the widest filter: each filters again."""
         options = [member.options for member in self._running]
-        load().set_limit(max(each.limit for each in options), int(self._ring()))
+        load().set_limit(max(each.limit for each in options), self._ring())
         patterns = {name for each in options for name in each.names}
         if not all(each.names for each in options):
             patterns = set()
@@ -111,7 +111,7 @@ class Hub:
     def _drain(self) -> None:
         more = True
         while more:
-            dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, 0))
+            dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, False))
             for dumps in (self._tables, *(member.dumps for member in self._running)):
                 dumps.add(dump)
             more = self._tables.more

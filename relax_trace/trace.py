@@ -109,6 +109,7 @@ class Losses:
     ops: int = 0  # calls dropped at the byte limit, or below the deepest nesting recorded
     invocations: int = 0  # invocations dropped at the byte limit
     signatures: int = 0  # calls kept without their arguments
+    overwritten: int = 0  # calls that newer ones took the place of, in ring mode
 
     def __add__(self, other: Losses) -> Losses:
         return Losses(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -159,8 +160,10 @@ class Trace:
         if len(self.invocations):
             span = self.invocations.end.max() - self.invocations.start.min()
             text += f", {span / 1e6:.3f} ms"
-        if self.losses != Losses():
+        if replace(self.losses, overwritten=0) != Losses():
             text += f", dropped {self.losses.ops:,} ops"
+        if self.losses.overwritten:
+            text += f", overwrote {self.losses.overwritten:,} older ops"
         return f"<Trace: {text}>"
 
     @property

@@ -95,7 +95,7 @@ def to_trace(tables: Any, ops: Columns, invocations: Columns, words: Columns) ->
                 _from_json_text(key): _from_json_text(value)
                 for key, value in tables["configuration"].items()
             },
-            losses=Losses(*_integers([tables["losses"][f.name] for f in fields(Losses)])),
+            losses=_losses(tables["losses"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, TraceFileError):
@@ -103,6 +103,11 @@ def to_trace(tables: Any, ops: Columns, invocations: Columns, words: Columns) ->
         raise TraceFileError("it is damaged: a table is missing or malformed") from error
     check(trace)
     return trace
+
+
+def _losses(numbers: dict[str, Any]) -> Losses:
+    numbers = {"overwritten": 0, **numbers}  # older files are without it
+    return Losses(*_integers([numbers[f.name] for f in fields(Losses)]))
 
 
 def _signatures(words: NDArray[np.uint64], offsets: NDArray[np.int64]) -> Signatures:

@@ -3,12 +3,14 @@
  * A buffer is a list of chunks. The thread that owns it appends; whoever dumps, under the registry's
  * lock, reads what is published and frees the chunks that are full and read. A record is published
  * by storing its chunk's count with release order, so neither side ever waits for the other.
+ * In ring mode a thread that needs a chunk acts as such a reader of all buffers: see ring.h.
  */
 #ifndef RELAX_TRACE_BUFFERS_H_
 #define RELAX_TRACE_BUFFERS_H_
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,26 +18,31 @@
 
 /* ---- the byte limit: written by every thread that allocates ---- */
 
-static _Atomic size_t bytes_used;
-static _Atomic size_t bytes_limit = SIZE_MAX;
+static _Atomic size_t record_bytes;           /* of records, and of threads' states */
+static _Atomic size_t table_bytes;            /* of names and signatures */
+static _Atomic size_t bytes_limit = SIZE_MAX; /* of both; in ring mode of the former alone */
+static _Atomic bool ring_mode;                /* the newest records are kept, not the first */
 
-/* `within_limit` false is for what completes something already accepted: at most one closing record
- * for each opened invocation. */
-static bool take_bytes(size_t size, bool within_limit) {
-  size_t used = atomic_fetch_add_explicit(&bytes_used, size, memory_order_relaxed) + size;
-  bool fits = used <= atomic_load_explicit(&bytes_limit, memory_order_relaxed) || !within_limit;
-  if (!fits) atomic_fetch_sub_explicit(&bytes_used, size, memory_order_relaxed);
-  return fits;
+/* Beyond a limit of SIZE_MAX goes what completes something already accepted: at most one closing
+ * record for each opened invocation. */
+static bool take_bytes(size_t size, size_t limit) {
+  size_t used = atomic_fetch_add(&record_bytes, size) + size;
+  if (!atomic_load(&ring_mode)) used += atomic_load(&table_bytes);
+  if (used <= limit) return true;
+  atomic_fetch_sub(&record_bytes, size);
+  return false;
 }
 
-static void return_bytes(size_t size) {
-  atomic_fetch_sub_explicit(&bytes_used, size, memory_order_relaxed);
-}
+static void return_bytes(size_t size) { atomic_fetch_sub(&record_bytes, size); }
 
-/* Zeroed memory within the limit, or NULL. Not inlined: of an ended thread's state only the first part
- * is allocated, which compilers take for a mistake where they see it. */
-static __attribute__((noinline)) void* reserve(size_t size) {
-  if (!take_bytes(size, true)) return NULL;
+/* In ring mode: the same within the limit, for which the oldest records may go. */
+static bool ring_take_bytes(size_t size);
+
+/* Zeroed memory within the limit, or NULL. */
+static void* reserve(size_t size) {
+  bool taken =
+      atomic_load(&ring_mode) ? ring_take_bytes(size) : take_bytes(size, atomic_load(&bytes_limit));
+  if (!taken) return NULL;
   void* memory = calloc(1, size);
   if (!memory) return_bytes(size);
   return memory;
@@ -77,11 +84,15 @@ typedef struct {
 } invocation_record;
 
 _Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");
+_Static_assert(offsetof(op_record, end) == 8 && offsetof(invocation_record, end) == 8,
+               "the age of a chunk is read without asking which of the two it holds");
 _Static_assert(sizeof(invocation_record) == 56, "the dump format says 56 bytes an invocation");
 
 /* ---- buffers ---- */
 
 enum { CHUNK_FIRST = 32, CHUNK_LARGEST = 4096 };
+enum { CHUNK_MAPPED = 1 << 14 /* bytes from which on it has pages of its own */ };
+enum { RING_CHUNKS_LEAST = 64 /* as many would fill a ring */ };
 
 typedef struct chunk {
   _Atomic(struct chunk*) next; /* writer stores, reader loads */
@@ -95,7 +106,7 @@ typedef struct chunk {
 typedef struct {
   size_t record_size; /* fixed */
   chunk* newest;      /* writer only */
-  chunk* oldest;      /* reader only, once the first chunk is there */
+  chunk* oldest;      /* reader only, once the first chunk is there; NULL: all were overwritten */
   _Atomic(chunk*)
       spare; /* a large chunk that was read: the reader leaves it, the writer takes it */
 } buffer;
@@ -104,33 +115,57 @@ static size_t chunk_bytes(const buffer* from, uint32_t capacity) {
   return sizeof(chunk) + from->record_size * capacity;
 }
 
-/* Pages are asked for at once: to touch them one by one costs 2 us a page, or 16 ns an op. */
+/* Memory for a chunk, its bytes taken before; NULL, and they are returned, if there is none. Pages are
+ * asked for at once: to touch them one by one costs 2 us a page, or 16 ns an op. What is far smaller
+ * than some pages would take up a whole one, and of short-lived threads there may be thousands. */
+static chunk* chunk_new(size_t size, uint32_t capacity) {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (capacity == CHUNK_LARGEST ? MAP_POPULATE : 0);
+  void* memory = size < CHUNK_MAPPED ? calloc(1, size)
+                                     : mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (!memory || memory == MAP_FAILED) {
+    return_bytes(size);
+    return NULL;
+  }
+  chunk* made = (chunk*)memory;
+  made->capacity = capacity;
+  return made;
+}
+
+static void chunk_free(chunk* unused, size_t size) {
+  if (size < CHUNK_MAPPED) {
+    free(unused);
+  } else {
+    munmap(unused, size);
+  }
+  return_bytes(size);
+}
+
+/* In ring mode: a chunk within the limit; `to` may begin anew in the one that it has. */
+static chunk* ring_chunk(buffer* to, uint32_t capacity);
+
 static chunk* buffer_add_chunk(buffer* to, uint32_t capacity, bool within_limit) {
+  if (atomic_load(&ring_mode)) return ring_chunk(to, capacity);
   if (capacity == CHUNK_LARGEST) {
     chunk* spare = atomic_exchange_explicit(&to->spare, NULL, memory_order_acquire);
     if (spare) return spare;
   }
   size_t size = chunk_bytes(to, capacity);
-  if (!take_bytes(size, within_limit)) return NULL;
-  int flags = MAP_PRIVATE | MAP_ANONYMOUS | (capacity == CHUNK_LARGEST ? MAP_POPULATE : 0);
-  chunk* added = (chunk*)mmap(NULL, size, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (added == MAP_FAILED) {
-    return_bytes(size);
-    return NULL;
-  }
-  added->capacity = capacity;
-  return added;
+  if (!take_bytes(size, within_limit ? atomic_load(&bytes_limit) : SIZE_MAX)) return NULL;
+  return chunk_new(size, capacity);
 }
 
 static void buffer_free_chunk(const buffer* from, chunk* unused) {
-  if (!unused) return;
-  size_t size = chunk_bytes(from, unused->capacity);
-  munmap(unused, size);
-  return_bytes(size);
+  if (unused) chunk_free(unused, chunk_bytes(from, unused->capacity));
 }
 
+/* Registry lock held. */
+static void buffer_free_spare(buffer* from) {
+  buffer_free_chunk(from, atomic_exchange_explicit(&from->spare, NULL, memory_order_acquire));
+}
+
+/* A spare chunk would be room that the newest records can't have, so that a ring keeps none. */
 static void buffer_recycle_chunk(buffer* from, chunk* read) {
-  if (read->capacity == CHUNK_LARGEST) {
+  if (read->capacity == CHUNK_LARGEST && !atomic_load(&ring_mode)) {
     *read = (chunk){.capacity = CHUNK_LARGEST};
     read = atomic_exchange_explicit(&from->spare, read, memory_order_acq_rel);
   }
@@ -143,16 +178,32 @@ static bool buffer_open(buffer* fresh, size_t record_size) {
   return fresh->newest != NULL;
 }
 
+/* The next chunk, twice as large as the last one; of a small ring none may be a large part. */
+static uint32_t buffer_next_capacity(const buffer* of) {
+  uint32_t last = of->newest->capacity;
+  bool ring = atomic_load(&ring_mode);
+  size_t most = ring ? atomic_load(&bytes_limit) / RING_CHUNKS_LEAST : SIZE_MAX;
+  return last < CHUNK_LARGEST && chunk_bytes(of, 2 * last) <= most ? 2 * last : last;
+}
+
+/* A chunk with room for the next record, or NULL. */
+static __attribute__((noinline)) chunk* buffer_grow(buffer* to, bool within_limit) {
+  chunk* last = to->newest;
+  chunk* added = buffer_add_chunk(to, buffer_next_capacity(to), within_limit);
+  if (added && added != last) {
+    atomic_store_explicit(&last->next, added, memory_order_release);
+    to->newest = added;
+  }
+  return added;
+}
+
 /* Room for the next record, to be filled and then published; NULL at the byte limit. */
 static inline void* buffer_next(buffer* to, bool within_limit) {
   chunk* last = to->newest;
   uint32_t count = atomic_load_explicit(&last->count, memory_order_relaxed);
   if (__builtin_expect(count == last->capacity, 0)) {
-    uint32_t capacity = last->capacity < CHUNK_LARGEST ? 2 * last->capacity : CHUNK_LARGEST;
-    chunk* added = buffer_add_chunk(to, capacity, within_limit);
-    if (!added) return NULL;
-    atomic_store_explicit(&last->next, added, memory_order_release);
-    to->newest = last = added;
+    last = buffer_grow(to, within_limit);
+    if (!last) return NULL;
     count = 0;
   }
   return last->records + count * to->record_size;
@@ -176,8 +227,7 @@ static size_t buffer_unread(const buffer* from, size_t most) {
 
 /* Reader: mark `count` records as read, and free the chunks that the writer has left behind. */
 static void buffer_advance(buffer* from, size_t count) {
-  for (;;) {
-    chunk* at = from->oldest;
+  for (chunk* at; (at = from->oldest);) {
     chunk* next = atomic_load_explicit(&at->next, memory_order_acquire);
     size_t unread = atomic_load_explicit(&at->count, memory_order_acquire) - at->read;
     size_t taken = count < unread ? count : unread;
@@ -195,7 +245,7 @@ static void buffer_close(buffer* from) {
     buffer_free_chunk(from, at);
     at = next;
   }
-  buffer_free_chunk(from, atomic_exchange(&from->spare, NULL));
+  buffer_free_spare(from);
   from->newest = from->oldest = NULL;
 }
 

@@ -1,4 +1,4 @@
-/* A dump: everything recorded since the last one, as bytes that relax_trace/recorder/decode.py reads.
+/* A dump: what is recorded and was not read yet, as bytes that relax_trace/recorder/decode.py reads.
  *
  * Little-endian, every section padded to 8 bytes:
  *   header   dump_header
@@ -21,7 +21,7 @@ typedef struct {
   uint64_t size;  /* of the whole dump, bytes */
   uint64_t pid;
   clock_reading first, now; /* when the recorder began, and at this dump */
-  uint64_t dropped_ops, dropped_invocations, lost_signatures; /* since begin() */
+  uint64_t dropped_ops, dropped_invocations, lost_signatures, overwritten_ops; /* since begin() */
   uint32_t name_first, name_count; /* numbers of the names and signatures that follow */
   uint32_t signature_first, signature_count;
   uint64_t name_bytes, signature_words;
@@ -34,7 +34,7 @@ typedef struct {
   uint64_t invocation_count, op_count;
 } dump_thread;
 
-_Static_assert(sizeof(dump_header) == 144, "the dump format says so");
+_Static_assert(sizeof(dump_header) == 152, "the dump format says so");
 _Static_assert(sizeof(dump_thread) == 40, "the dump format says so");
 
 typedef struct {
@@ -46,6 +46,7 @@ typedef struct {
 /* What held when recording began; registry lock. */
 static clock_reading clock_first;
 static uint64_t dropped_ops_first, dropped_invocations_first, lost_signatures_first;
+static uint64_t overwritten_ops_first;
 
 static void put(dump_buffer* to, const void* bytes, size_t size) {
   size_t padded = (size + 7) & ~(size_t)7;
@@ -132,33 +133,35 @@ static void put_records(dump_buffer* to, const buffer* from, size_t count) {
   }
 }
 
-/* Copy what the thread has published, ops up to `room` bytes; the counts go into the dump too. An
- * op's opening record is written before it, and invocations are copied last-read first-counted. */
-static size_t put_thread(dump_buffer* to, const thread_state* thread, size_t room, bool* more) {
-  dump_thread head = {.id = thread->id};
+/* Settle what the dump takes of a thread: ops up to `room` bytes. An op's invocation is opened before
+ * it, and closed after it: whoever drains counts the ops first, so that each has its invocation. In a
+ * copy, where no other dump follows, an invocation that has ended has to have all of its ops. */
+static void count_records(thread_state* thread, size_t room, bool keep) {
+  if (keep) thread->dumped_invocations = buffer_unread(&thread->invocations, SIZE_MAX);
+  thread->dumped_ops = buffer_unread(&thread->ops, room / sizeof(op_record));
+  if (!keep) thread->dumped_invocations = buffer_unread(&thread->invocations, SIZE_MAX);
+}
+
+/* Copy what was counted, if anything. */
+static void put_thread(dump_buffer* to, dump_header* header, const thread_state* thread) {
+  dump_thread head = {.id = thread->id,
+                      .invocation_count = thread->dumped_invocations,
+                      .op_count = thread->dumped_ops};
+  if (!head.invocation_count && !head.op_count) return;
   memcpy(head.name, thread->name, sizeof head.name);
-  head.op_count = buffer_unread(&thread->ops, room / sizeof(op_record));
-  head.invocation_count = buffer_unread(&thread->invocations, SIZE_MAX);
   put(to, &head, sizeof head);
   put_records(to, &thread->invocations, head.invocation_count);
   put_records(to, &thread->ops, head.op_count);
-  *more |= buffer_unread(&thread->ops, head.op_count + 1) > head.op_count;
-  return head.op_count * sizeof(op_record);
+  ++header->thread_count;
 }
 
 /* The dump was handed over: let the buffers go on, with the counts that it holds. */
-static void commit(const char* at, uint64_t thread_count) {
-  thread_state* next;
-  thread_state* thread = registry.threads;
-  for (uint64_t i = 0; i < thread_count; ++i, thread = next) {
-    dump_thread head;
-    memcpy(&head, at, sizeof head);
-    at += sizeof head + head.invocation_count * sizeof(invocation_record) +
-          head.op_count * sizeof(op_record);
-    next = thread->next;
-    buffer_advance(&thread->invocations, head.invocation_count);
-    buffer_advance(&thread->ops, head.op_count);
-    if (atomic_load(&thread->finished) && thread_is_read(thread)) thread_retire(thread);
+static void commit(void) {
+  for (thread_state *at = registry.threads, *next; at; at = next) {
+    next = at->next;
+    buffer_advance(&at->invocations, at->dumped_invocations);
+    buffer_advance(&at->ops, at->dumped_ops);
+    if (atomic_load(&at->finished) && thread_is_read(at)) thread_retire(at);
   }
 }
 
@@ -190,29 +193,32 @@ static void reset_firsts(void) {
   dropped_ops_first = all_dropped_ops();
   dropped_invocations_first = all_dropped_invocations();
   lost_signatures_first = all_lost_signatures();
+  overwritten_ops_first = registry.overwritten_ops;
 }
 
 static void put_losses(dump_header* header) {
   header->dropped_ops = all_dropped_ops() - dropped_ops_first;
   header->dropped_invocations = all_dropped_invocations() - dropped_invocations_first;
   header->lost_signatures = all_lost_signatures() - lost_signatures_first;
+  header->overwritten_ops = registry.overwritten_ops - overwritten_ops_first;
 }
 
 /* Registry lock held. The tables are copied after the records, so that they hold all that these refer
  * to; in the dump they stand before them. */
 static bool fill_dump(dump_buffer* to, dump_header* header, uint32_t known_names,
-                      uint32_t known_signatures, size_t room, size_t* threads_at) {
+                      uint32_t known_signatures, size_t room, bool keep) {
   dump_buffer threads = {0};
   bool more = false;
-  for (const thread_state* at = registry.threads; at; at = at->next) {
-    room -= put_thread(&threads, at, room, &more);
-    ++header->thread_count;
+  for (thread_state* at = registry.threads; at; at = at->next) {
+    count_records(at, room, keep);
+    put_thread(&threads, header, at);
+    room -= at->dumped_ops * sizeof(op_record);
+    more |= buffer_unread(&at->ops, at->dumped_ops + 1) > at->dumped_ops;
   }
   put(to, header, sizeof *header);
   put_names(to, header, known_names);
   put_signatures(to, header, known_signatures);
   put_losses(header);
-  *threads_at = to->size;
   put(to, threads.bytes, threads.size);
   free(threads.bytes);
   if (to->failed || threads.failed) return false;
@@ -222,20 +228,21 @@ static bool fill_dump(dump_buffer* to, dump_header* header, uint32_t known_names
   return true;
 }
 
-/* Drain up to `room` bytes of op records into a Bytes object. On an error nothing is lost. */
-static int dump(uint32_t known_names, uint32_t known_signatures, size_t room, TVMFFIAny* result) {
+/* Up to `room` bytes of op records, and what belongs to them, as a Bytes object. They are read by that,
+ * unless `keep`: then the next dump has them again. On an error nothing is lost. */
+static int dump(uint32_t known_names, uint32_t known_signatures, size_t room, bool keep,
+                TVMFFIAny* result) {
   dump_buffer to = {0};
-  size_t threads_at = 0;
   dump_header header = {.version = DUMP_VERSION, .pid = (uint64_t)getpid(), .now = clock_read()};
   memcpy(header.magic, "RLXTRACE", sizeof header.magic);
   header.flags = clock_uses_counter ? 2 : 0;
   pthread_mutex_lock(&registry.lock);
   header.first = clock_first;
   int code = -1;
-  if (fill_dump(&to, &header, known_names, known_signatures, room, &threads_at)) {
+  if (fill_dump(&to, &header, known_names, known_signatures, room, keep)) {
     TVMFFIByteArray bytes = {to.bytes, to.size};
     code = TVMFFIBytesFromByteArray(&bytes, result);
-    if (!code) commit(to.bytes + threads_at, header.thread_count);
+    if (!code && !keep) commit();
   } else {
     fail("MemoryError", "relax_trace: out of memory while dumping; the records are kept");
   }

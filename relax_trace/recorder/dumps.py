@@ -33,6 +33,7 @@ _HEADER = np.dtype(
         ("dropped_ops", "<u8"),
         ("dropped_invocations", "<u8"),
         ("lost_signatures", "<u8"),
+        ("overwritten_ops", "<u8"),
         ("name_first", "<u4"),
         ("name_count", "<u4"),
         ("signature_first", "<u4"),
@@ -153,6 +154,7 @@ class Dumps:
             int(header["dropped_ops"]),
             int(header["dropped_invocations"]),
             int(header["lost_signatures"]),
+            int(header["overwritten_ops"]),
         )
         self.more = bool(header["flags"] & _MORE)
         self.name_flags += names

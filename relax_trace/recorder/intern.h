@@ -1,7 +1,8 @@
 /* Tables of distinct names and signatures: every record refers to them by number.
  *
  * Entries are added under the table's lock, never change and never go away, so that a thread may keep
- * pointers to them. Threads look here only when their own caches miss.
+ * pointers to them. Threads look here only when their own caches miss. In ring mode each table has a
+ * share of the byte limit: what never goes must not take the room of the newest records.
  */
 #ifndef RELAX_TRACE_INTERN_H_
 #define RELAX_TRACE_INTERN_H_
@@ -30,20 +31,48 @@ typedef struct {
   uint32_t bucket_count;
   uint32_t count, capacity;
   size_t bytes; /* of all entries together, without their headers */
+  size_t used;  /* bytes that the table takes, and ... */
+  size_t first; /* ... took when recording began */
+  size_t share; /* ring mode: how many more it may take */
 } intern_table;
 
-/* What both tables take of the byte limit, and how much of it they took when recording began. */
-static _Atomic size_t table_bytes, table_bytes_first;
-
-static void* reserve_entry(size_t size) {
-  void* memory = reserve(size);
-  if (memory) atomic_fetch_add(&table_bytes, size);
+/* The table's lock held: zeroed memory within the limit, or NULL. */
+static void* table_reserve(intern_table* table, size_t size) {
+  size_t used = atomic_fetch_add(&table_bytes, size) + size;
+  bool fits = atomic_load(&ring_mode)
+                  ? table->used + size - table->first <= table->share
+                  : used + atomic_load(&record_bytes) <= atomic_load(&bytes_limit);
+  void* memory = fits ? calloc(1, size) : NULL;
+  if (memory) {
+    table->used += size;
+  } else {
+    atomic_fetch_sub(&table_bytes, size);
+  }
   return memory;
 }
 
-static void give_back_entry(void* memory, size_t size) {
-  give_back(memory, size);
-  if (memory) atomic_fetch_sub(&table_bytes, size);
+static void table_give_back(intern_table* table, void* memory, size_t size) {
+  if (!memory) return;
+  free(memory);
+  table->used -= size;
+  atomic_fetch_sub(&table_bytes, size);
+}
+
+/* What both took when recording began; registry lock. */
+static size_t table_bytes_first;
+
+/* A recording begins; returns how many bytes the table takes by now. */
+static size_t table_begin(intern_table* table) {
+  pthread_mutex_lock(&table->lock);
+  size_t first = table->first = table->used;
+  pthread_mutex_unlock(&table->lock);
+  return first;
+}
+
+static void table_set_share(intern_table* table, size_t share) {
+  pthread_mutex_lock(&table->lock);
+  table->share = share;
+  pthread_mutex_unlock(&table->lock);
 }
 
 static intern_table names = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -68,10 +97,10 @@ static uint64_t hash_bytes(const char* bytes, size_t size) {
 
 static bool intern_grow_numbers(intern_table* table) {
   uint32_t capacity = table->capacity ? 2 * table->capacity : 256;
-  entry** grown = (entry**)reserve_entry(capacity * sizeof(entry*));
+  entry** grown = (entry**)table_reserve(table, capacity * sizeof(entry*));
   if (!grown) return false;
   if (table->count) memcpy(grown, table->by_number, table->count * sizeof(entry*));
-  give_back_entry(table->by_number, table->capacity * sizeof(entry*));
+  table_give_back(table, table->by_number, table->capacity * sizeof(entry*));
   table->by_number = grown;
   table->capacity = capacity;
   return true;
@@ -79,14 +108,14 @@ static bool intern_grow_numbers(intern_table* table) {
 
 static bool intern_grow_buckets(intern_table* table) {
   uint32_t count = table->bucket_count ? 2 * table->bucket_count : 512;
-  entry** grown = (entry**)reserve_entry(count * sizeof(entry*));
+  entry** grown = (entry**)table_reserve(table, count * sizeof(entry*));
   if (!grown) return table->bucket_count != 0; /* longer chains will do */
   for (uint32_t i = 0; i < table->count; ++i) {
     entry* moved = table->by_number[i];
     moved->next = grown[moved->hash & (count - 1)];
     grown[moved->hash & (count - 1)] = moved;
   }
-  give_back_entry(table->buckets, table->bucket_count * sizeof(entry*));
+  table_give_back(table, table->buckets, table->bucket_count * sizeof(entry*));
   table->buckets = grown;
   table->bucket_count = count;
   return true;
@@ -107,7 +136,7 @@ static entry* intern_add(intern_table* table, const char* bytes, size_t size, ui
                          uint64_t hash) {
   if (table->count == table->capacity && !intern_grow_numbers(table)) return NULL;
   if (table->count >= table->bucket_count && !intern_grow_buckets(table)) return NULL;
-  entry* added = (entry*)reserve_entry(sizeof(entry) + size);
+  entry* added = (entry*)table_reserve(table, sizeof(entry) + size);
   if (!added) return NULL;
   memcpy(added->bytes, bytes, size);
   added->hash = hash;
@@ -121,7 +150,7 @@ static entry* intern_add(intern_table* table, const char* bytes, size_t size, ui
   return added;
 }
 
-/* The entry for these bytes, made if need be; NULL at the byte limit. */
+/* The entry for these bytes, made if need be; NULL at the byte limit, or the table's share of it. */
 static const entry* intern_hashed(intern_table* table, const char* bytes, size_t size,
                                   uint32_t flags, uint64_t hash) {
   if (size > UINT32_MAX) return NULL;

@@ -20,7 +20,7 @@ class Native:
     """The recorder's functions, as recorder.c lists them; ticks are those of the op clock."""
 
     now: Callable[[], int]
-    set_limit: Callable[[int, int], None]
+    set_limit: Callable[[int, bool], None]
     begin: Callable[[], None]
     open: Callable[[], int]
     wrap: Callable[[int, Any, str], Any]
@@ -29,7 +29,7 @@ class Native:
     set_filter: Callable[..., None]
     set_notify: Callable[[int], None]
     state: Callable[[int], int]
-    dump: Callable[[int, int, int, int], bytes]
+    dump: Callable[[int, int, int, bool], bytes]
 
 
 @cache

@@ -9,7 +9,8 @@
  *
  *   relax_trace.recorder.version()                        the dump format's version
  *   relax_trace.recorder.now()                            the op clock, in ticks
- *   relax_trace.recorder.set_limit(bytes)                 bound what is held until it is dumped
+ *   relax_trace.recorder.set_limit(bytes, ring)           bound what is held until it is dumped: the first
+ *                                                         records, or the newest if `ring`
  *   relax_trace.recorder.begin()                          drop old records, read the clocks
  *   relax_trace.recorder.open()                           a number for one more VM
  *   relax_trace.recorder.wrap(vm, module, name)           module[name], recorded as invocations
@@ -20,7 +21,8 @@
  *                                                         which calls are recorded at all
  *   relax_trace.recorder.set_notify(file)                 the pipe that takes notices, or -1
  *   relax_trace.recorder.state(vm)                        1 hook in the slot | 2 slot taken over | 4 inside
- *   relax_trace.recorder.dump(names, signatures, bytes)   drain: see dump.h
+ *   relax_trace.recorder.dump(names, signatures, bytes, keep)
+ *                                                         drain, or copy if `keep`: see dump.h
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -28,6 +30,7 @@
 
 #include "dump.h"
 #include "invocation.h"
+#include "ring.h"
 
 #define UNUSED(value) (void)(value)
 
@@ -63,10 +66,10 @@ static int on_now(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIA
 static int on_set_limit(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self), UNUSED(result);
   int64_t limit = integer(arguments, count, 0);
-  if (limit <= 0) return fail("ValueError", "relax_trace: set_limit(bytes)");
-  /* the tables' entries never go: what earlier recordings left there is no part of this one's */
-  size_t tables = atomic_load(&table_bytes_first);
-  atomic_store(&bytes_limit, (size_t)limit > SIZE_MAX - tables ? SIZE_MAX : (size_t)limit + tables);
+  if (limit <= 0) return fail("ValueError", "relax_trace: set_limit(bytes, ring)");
+  pthread_mutex_lock(&registry.lock);
+  set_limit((size_t)limit, integer(arguments, count, 1) != 0);
+  pthread_mutex_unlock(&registry.lock);
   return 0;
 }
 
@@ -74,7 +77,7 @@ static int on_begin(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
   UNUSED(self), UNUSED(arguments), UNUSED(count), UNUSED(result);
   pthread_mutex_lock(&registry.lock);
   reset_firsts();
-  atomic_store(&table_bytes_first, atomic_load(&table_bytes));
+  table_bytes_first = table_begin(&names) + table_begin(&signatures);
   for (thread_state *at = registry.threads, *next; at; at = next) {
     next = at->next;
     thread_discard(at);
@@ -232,11 +235,12 @@ static int on_state(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
 static int on_dump(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self);
   int64_t room = integer(arguments, count, 2);
+  bool keep = integer(arguments, count, 3) != 0;
   if (count < 3 || room < (int64_t)sizeof(op_record)) {
-    return fail("ValueError", "relax_trace: dump(known_names, known_signatures, bytes)");
+    return fail("ValueError", "relax_trace: dump(known_names, known_signatures, bytes, keep)");
   }
   return dump((uint32_t)integer(arguments, count, 0), (uint32_t)integer(arguments, count, 1),
-              (size_t)room, result);
+              (size_t)room, keep, result);
 }
 
 /* ---- fork: a child starts with empty buffers, and only its own thread ---- */

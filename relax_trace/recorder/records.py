@@ -17,6 +17,7 @@ from .dumps import INVOCATION, OP, Dumps, ThreadRecords
 # jitter by microseconds; what moved further than this was set.
 _CLOCK_WAS_SET_NS = 1_000_000
 
+_DEPTH_MOST = 128  # threads.h
 _LATEST_NS = 1 << 62  # since 1970: in the year 2116
 
 
@@ -149,6 +150,8 @@ def _parents(ops: NDArray[np.void], row: NDArray[np.int64]) -> NDArray[np.int64]
     """
     parent = np.full(len(ops), -1)
     depth = ops["depth"]
+    if depth.max(initial=0) >= _DEPTH_MOST:
+        raise TraceFileError(f"the recorder's dump is damaged: a call at depth {depth.max()}")
     levels = [np.flatnonzero(depth == level) for level in range(int(depth.max(initial=0)) + 1)]
     for level, rest in enumerate(levels):
         inner = rest

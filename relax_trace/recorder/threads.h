@@ -78,10 +78,12 @@ typedef struct {
 } frame;
 
 typedef struct thread_state {
-  struct thread_state* next; /* registry lock */
-  uint64_t id;               /* the operating system's */
+  struct thread_state *next, *previous; /* registry lock */
+  uint64_t id;                          /* the operating system's */
   char name[THREAD_NAME_SIZE];
   _Atomic bool finished; /* the thread has ended: its state goes with its last record */
+  uint64_t age;          /* once it has: that of its oldest chunk, or less; registry lock */
+  size_t dumped_ops, dumped_invocations; /* how many the dump being made holds; registry lock */
   _Atomic uint64_t dropped_ops, dropped_invocations, lost_signatures;
   buffer ops, invocations;
   size_t size; /* bytes: once the thread has ended, what follows is cut off */
@@ -96,13 +98,14 @@ typedef struct thread_state {
 
 static struct {
   pthread_mutex_t lock;
-  thread_state* threads;
+  thread_state *threads, *last; /* those that run, then those that have ended, the oldest last */
   vm_state* vms;
   uint32_t vm_count;
   _Atomic uint64_t homeless_ops; /* dropped since there was no room for their thread's state */
   _Atomic uint64_t homeless_invocations;
   uint32_t finished_last_invocation; /* the largest number that an ended thread gave out */
   uint64_t finished_dropped_ops, finished_dropped_invocations, finished_lost_signatures;
+  uint64_t overwritten_ops; /* ring mode: those that newer ones took the place of, unread */
 } registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_key_t thread_key; /* its destructor tells that a thread ends */
@@ -119,32 +122,59 @@ static void thread_free(thread_state* thread) {
   give_back(thread, thread->size);
 }
 
-/* Registry lock held: take a finished thread off the list, keeping its counts. */
+/* ---- the list of threads; registry lock held ---- */
+
+/* Behind another, or first where that is NULL. */
+static void thread_link(thread_state* thread, thread_state* behind) {
+  thread->previous = behind;
+  thread->next = behind ? behind->next : registry.threads;
+  *(behind ? &behind->next : &registry.threads) = thread;
+  *(thread->next ? &thread->next->previous : &registry.last) = thread;
+}
+
+static void thread_unlink(thread_state* thread) {
+  *(thread->previous ? &thread->previous->next : &registry.threads) = thread->next;
+  *(thread->next ? &thread->next->previous : &registry.last) = thread->previous;
+}
+
+/* Among the ended ones. Threads mostly end in the order of their last records: few are passed by. */
+static void thread_link_ended(thread_state* thread) {
+  thread_state *behind = NULL, *at = registry.threads;
+  for (; at && (!at->finished || at->age > thread->age); at = at->next) behind = at;
+  thread_link(thread, behind);
+}
+
+/* ---- what becomes of a thread; registry lock held ---- */
+
+/* Forget a thread that has ended, but for its counts. */
 static void thread_retire(thread_state* thread) {
-  thread_state** at = &registry.threads;
-  while (*at != thread) at = &(*at)->next;
-  *at = thread->next;
+  thread_unlink(thread);
   registry.finished_dropped_ops += thread->dropped_ops;
   registry.finished_dropped_invocations += thread->dropped_invocations;
   registry.finished_lost_signatures += thread->lost_signatures;
   thread_free(thread);
 }
 
-/* Registry lock held: of an ended thread keep only what is still to be read. */
+/* Not inlined: compilers take it for a mistake where only the first part of a struct is allocated. */
+static __attribute__((noinline)) void* cut_off(void* memory, size_t size) {
+  return realloc(memory, size);
+}
+
+/* Of an ended thread, off the list, keep only what is still to be read. */
 static thread_state* thread_shrink(thread_state* thread) {
-  size_t size = offsetof(thread_state, depth);
-  thread_state** at = &registry.threads;
-  while (*at != thread) at = &(*at)->next;
-  thread_state* kept = (thread_state*)reserve(size);
+  size_t size = offsetof(thread_state, depth), before = thread->size;
+  thread_state* kept = (thread_state*)cut_off(thread, size);
   if (!kept) return thread;
-  memcpy(kept, thread, size);
   kept->size = size;
-  *at = kept;
-  give_back(thread, thread->size);
+  return_bytes(before - size);
   return kept;
 }
 
-/* Registry lock held: forget what was published and not read. */
+/* When the last record of a thread's oldest chunk was written, of the chunks that may be overwritten;
+ * UINT64_MAX where there is none. In ring.h. */
+static uint64_t thread_age(const thread_state* thread);
+
+/* Forget what was published and not read. */
 static void thread_discard(thread_state* thread) {
   buffer_advance(&thread->invocations, buffer_unread(&thread->invocations, SIZE_MAX));
   buffer_advance(&thread->ops, buffer_unread(&thread->ops, SIZE_MAX));
@@ -169,7 +199,10 @@ static void thread_end(void* state) {
     registry.finished_last_invocation = thread->last_invocation;
   }
   atomic_store(&thread->finished, true);
+  thread_unlink(thread);
   thread = thread_shrink(thread);
+  thread->age = thread_age(thread);
+  thread_link_ended(thread);
   if (thread_is_read(thread)) thread_retire(thread);
   pthread_mutex_unlock(&registry.lock);
 }
@@ -192,8 +225,7 @@ static __attribute__((noinline)) thread_state* thread_begin(void) {
   pthread_mutex_lock(&registry.lock);
   /* its id may have been an ended thread's: under one id no number is given out twice */
   thread->last_invocation = registry.finished_last_invocation;
-  thread->next = registry.threads;
-  registry.threads = thread;
+  thread_link(thread, NULL);
   pthread_mutex_unlock(&registry.lock);
   return this_thread = thread;
 }

@@ -209,7 +209,7 @@ def test_an_op_takes_at_most_40_bytes() -> None:
         for _ in range(100):
             vm["main"](tensor(*X))
         known = hub._tables.counts
-        dump = load().dump(*known, 1 << 30, 0)
+        dump = load().dump(*known, 1 << 30, False)
     assert len(recording.trace) == 0  # the dump was taken from under it
     with relax_trace.record(vm) as again:
         vm["main"](tensor(*X))
@@ -248,8 +248,8 @@ def test_a_vm_deleted_during_its_recording_is_freed(wrapped: bool) -> None:
 
 def waiting() -> int:
     """Bytes that the recorder would hand over now, beyond those of an empty dump."""
-    taken = load().dump(*hub._tables.counts, 1 << 30, 0)
-    return len(taken) - len(load().dump(*hub._tables.counts, 1 << 30, 0))
+    taken = load().dump(*hub._tables.counts, 1 << 30, False)
+    return len(taken) - len(load().dump(*hub._tables.counts, 1 << 30, False))
 
 
 def test_a_function_outlives_its_vm() -> None:

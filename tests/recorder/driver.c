@@ -23,6 +23,10 @@ static const struct {
     {"memory", play_memory},
     {"flat", play_flat},
     {"deep", play_deep},
+    {"ring", play_ring},
+    {"ring_drained", play_ring_drained},
+    {"ring_churn", play_ring_churn},
+    {"ring_crowd", play_ring_crowd},
     {"slots", play_slots},
     {"inside", play_inside},
     {"refused", play_refused},
@@ -56,9 +60,29 @@ void release_vm(attached_vm* vm) {
 }
 
 void want(attached_vm* vm, bool wanted, bool synchronized) {
-  TVMFFIAny arguments[] = {integer_of(vm->number), object_of(vm->module), boolean_of(wanted),
-                           boolean_of(synchronized)};
-  REQUIRE(call_global("relax_trace.recorder.want", arguments, 4, NULL) == 0);
+  wish_of wish = {.flags = WISH_HELD | (synchronized ? WISH_SYNCHRONIZED : 0)};
+  if (wanted) {
+    make_wish(vm, 0, wish);
+  } else {
+    drop_wish(vm, 0);
+  }
+}
+
+void make_wish(attached_vm* vm, int slot, wish_of wish) {
+  TVMFFIAny arguments[] = {
+      integer_of(vm->number),   object_of(vm->module),
+      integer_of(slot),         integer_of(wish.flags),
+      integer_of(wish.wait),    integer_of(wish.warmup),
+      integer_of(wish.active),  integer_of(wish.repeat),
+      integer_of(wish.slow_ns), pointer_of(kTVMFFIRawStr, wish.functions ? wish.functions : "")};
+  if (call_global("relax_trace.recorder.want", arguments, 10, NULL)) {
+    REQUIRE(drop_raised()); /* there was no memory: what was wanted before still is */
+  }
+}
+
+void drop_wish(attached_vm* vm, int slot) {
+  TVMFFIAny arguments[] = {integer_of(vm->number), object_of(vm->module), integer_of(slot)};
+  REQUIRE(call_global("relax_trace.recorder.unwant", arguments, 3, NULL) == 0);
 }
 
 int64_t state(const attached_vm* vm) {
@@ -108,9 +132,9 @@ int invoke_named(const attached_vm* vm, const char* name, bool bare) {
 
 /* ---- the recorder's other functions ---- */
 
-void set_limit(int64_t bytes) {
-  TVMFFIAny limit = integer_of(bytes);
-  REQUIRE(call_global("relax_trace.recorder.set_limit", &limit, 1, NULL) == 0);
+void set_limit(int64_t bytes, bool ring) {
+  TVMFFIAny arguments[] = {integer_of(bytes), boolean_of(ring)};
+  REQUIRE(call_global("relax_trace.recorder.set_limit", arguments, 2, NULL) == 0);
 }
 
 void begin(void) { REQUIRE(call_global("relax_trace.recorder.begin", NULL, 0, NULL) == 0); }
@@ -119,33 +143,54 @@ void begin(void) { REQUIRE(call_global("relax_trace.recorder.begin", NULL, 0, NU
 static struct {
   pthread_mutex_t lock;
   uint32_t names, signatures;
-  FILE* file;
+  FILE *file, *snapshots;
   char path[256];
 } output = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+enum { HEADER_FLAGS = 3, HEADER_NAMES = 29, HEADER_SIGNATURES = 31, HEADER_WORDS = 38 };
+
+/* Write a dump behind its length, and hand out its header, see dump.h; false if there was no memory. */
+static bool write_dump(TVMFFIAny* arguments, FILE* to, uint32_t* header) {
+  TVMFFIAny result = none();
+  if (call_global("relax_trace.recorder.dump", arguments, 4, &result)) {
+    REQUIRE(drop_raised() && result.type_index == kTVMFFINone);
+    return false;
+  }
+  const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)cell(result.v_obj);
+  uint64_t size = bytes->size;
+  REQUIRE(size >= HEADER_WORDS * sizeof *header);
+  memcpy(header, bytes->data, HEADER_WORDS * sizeof *header);
+  REQUIRE(fwrite(&size, sizeof size, 1, to) == 1);
+  REQUIRE(fwrite(bytes->data, 1, size, to) == size);
+  value_release(&result);
+  return true;
+}
 
 bool dump_some(int64_t room) {
   pthread_mutex_lock(&output.lock);
   TVMFFIAny arguments[] = {integer_of(output.names), integer_of(output.signatures),
-                           integer_of(room)};
-  TVMFFIAny result = none();
-  bool more = true;
-  if (call_global("relax_trace.recorder.dump", arguments, 3, &result)) {
-    REQUIRE(drop_raised() && result.type_index == kTVMFFINone);
-  } else {
-    const TVMFFIByteArray* bytes = (const TVMFFIByteArray*)cell(result.v_obj);
-    uint64_t size = bytes->size;
-    uint32_t header[36]; /* see dump.h */
-    REQUIRE(size >= sizeof header);
-    memcpy(header, bytes->data, sizeof header);
-    output.names += header[27];
-    output.signatures += header[29];
-    more = header[3] & 1;
-    REQUIRE(fwrite(&size, sizeof size, 1, output.file) == 1);
-    REQUIRE(fwrite(bytes->data, 1, size, output.file) == size);
-    value_release(&result);
+                           integer_of(room), boolean_of(false)};
+  uint32_t header[HEADER_WORDS] = {[HEADER_FLAGS] = 1};
+  if (write_dump(arguments, output.file, header)) {
+    output.names += header[HEADER_NAMES];
+    output.signatures += header[HEADER_SIGNATURES];
   }
   pthread_mutex_unlock(&output.lock);
-  return more;
+  return header[HEADER_FLAGS] & 1;
+}
+
+void take_snapshot(void) {
+  char path[300];
+  uint32_t header[HEADER_WORDS];
+  TVMFFIAny arguments[] = {integer_of(0), integer_of(0), integer_of(INT64_MAX), boolean_of(true)};
+  pthread_mutex_lock(&output.lock);
+  if (!output.snapshots) {
+    snprintf(path, sizeof path, "%s.snapshots", output.path);
+    REQUIRE((output.snapshots = fopen(path, "wb")) != NULL);
+  }
+  write_dump(arguments, output.snapshots, header);
+  REQUIRE(fflush(output.snapshots) == 0);
+  pthread_mutex_unlock(&output.lock);
 }
 
 void dump_all(void) {
@@ -204,7 +249,7 @@ static void play(const char* name, uint64_t seed) {
 int main(int count, char** arguments) {
   REQUIRE(count == 4);
   open_output(arguments[3]);
-  set_limit(NO_LIMIT);
+  set_limit(NO_LIMIT, false);
   begin();
   play(arguments[1], strtoull(arguments[2], NULL, 10));
   tell_number("ops", ops_told());

@@ -24,7 +24,19 @@ typedef struct {
 
 attached_vm attach_vm(void);
 void release_vm(attached_vm* vm);
-void want(attached_vm* vm, bool wanted, bool synchronized);
+
+enum { WISH_HELD = 1, WISH_SYNCHRONIZED = 2, WISH_FAILURES = 4, WISH_CYCLES = 8 }; /* wishes.h */
+
+/* The arguments of want(), see wishes.h; zero asks for nothing special. */
+typedef struct {
+  int flags, wait, warmup, active, repeat;
+  int64_t slow_ns;
+  const char* functions;
+} wish_of;
+
+void make_wish(attached_vm* vm, int slot, wish_of wish);
+void drop_wish(attached_vm* vm, int slot);
+void want(attached_vm* vm, bool wanted, bool synchronized); /* all of it, held, in slot 0 */
 int64_t state(const attached_vm* vm); /* 1: hook in the slot, 2: slot taken over, 4: running */
 void set_instrument(const attached_vm* vm, TVMFFIAny instrument);
 
@@ -41,12 +53,15 @@ void count_wrapped(void); /* one made otherwise */
 
 /* ---- the recorder's other functions ---- */
 
-void set_limit(int64_t bytes);
+void set_limit(int64_t bytes, bool ring);
 void begin(void);
 
 /* Write what the recorder has to the output; whether more is left. Threads may do it at a time. */
 bool dump_some(int64_t room);
 void dump_all(void);
+
+/* Write a copy of what the recorder has, with all its names and signatures, beside the output. */
+void take_snapshot(void);
 
 /* ---- the test's output ---- */
 

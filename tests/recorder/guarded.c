@@ -82,7 +82,7 @@ bool allocations_failed(void) { return atomic_load(&failed); }
 
 void pretend_thread_id(long id) { pretended_id = id; }
 
-size_t recorder_bytes(void) { return atomic_load(&bytes_used); }
+size_t recorder_bytes(void) { return atomic_load(&record_bytes) + atomic_load(&table_bytes); }
 
 size_t allocated_bytes(void) { return atomic_load(&allocated); }
 

@@ -11,7 +11,7 @@ void play_limits(uint64_t seed) {
   attach_all(seed, true);
   for (int round = 0; round < 16; ++round) {
     base_seed = seed + 100 * (uint64_t)round;
-    set_limit((int64_t)recorder_bytes() + 1 + rooms[round % 8]);
+    set_limit((int64_t)recorder_bytes() + 1 + rooms[round % 8], false);
     on_threads(WORKERS, wrapped_worker);
     dump_all();
   }

@@ -20,6 +20,12 @@ void play_memory(uint64_t seed); /* allocations that fail */
 void play_flat(uint64_t seed);   /* the same over and over takes no more memory */
 void play_deep(uint64_t seed);   /* calls and invocations nested deeper than is recorded */
 
+/* ring.c: the newest records within the limit */
+void play_ring(uint64_t seed);         /* several threads, and one that takes snapshots */
+void play_ring_drained(uint64_t seed); /* and one that drains as well */
+void play_ring_churn(uint64_t seed);   /* threads that come and go by the hundred */
+void play_ring_crowd(uint64_t seed);   /* more threads than there is room for */
+
 /* slots.c */
 void play_slots(uint64_t seed);           /* another instrument, and no VM any more */
 void play_inside(uint64_t seed);          /* recording is started and stopped inside an op */

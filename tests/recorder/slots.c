@@ -106,7 +106,7 @@ void play_inside(uint64_t seed) {
 
 static void refuse(const char* name, const TVMFFIAny* given, int count) {
   char key[64];
-  TVMFFIAny result = none(), arguments[4];
+  TVMFFIAny result = none(), arguments[10];
   for (int i = 0; i < count; ++i) arguments[i] = given[i];
   snprintf(key, sizeof key, "relax_trace.recorder.%s", name);
   REQUIRE(call_global(key, arguments, count, &result) == -1 && drop_raised());
@@ -124,7 +124,15 @@ void play_refused(uint64_t seed) {
   refuse("wrap", (TVMFFIAny[]){number, module, zero}, 3);
   refuse("wrap", (TVMFFIAny[]){number, module, missing}, 3);
   refuse("wrap", (TVMFFIAny[]){nobody, module, missing}, 3);
-  refuse("want", (TVMFFIAny[]){nobody, module, zero, zero}, 4);
+  TVMFFIAny text = pointer_of(kTVMFFIRawStr, "");
+  TVMFFIAny unknown[] = {nobody, module, zero, zero, zero, zero, zero, zero, zero, text};
+  TVMFFIAny no_slot[] = {number, module, integer_of(32), zero, zero, zero, zero, zero, zero, text};
+  refuse("want", unknown, 10);
+  refuse("want", no_slot, 10);
+  refuse("unwant", (TVMFFIAny[]){nobody, module, zero}, 3);
+  refuse("unwant", &number, 1);
+  refuse("set_filter", NULL, 0);
+  refuse("set_notify", NULL, 0);
   refuse("want", &number, 1);
   refuse("state", &nobody, 1);
   refuse("state", &missing, 1);

@@ -64,11 +64,12 @@ static void worker_or_chaos(int number) {
   while (number == WORKERS && atomic_load(&working)) {
     uint32_t chosen = random_below(&seed, 16);
     if (chosen == 0) begin();
-    if (chosen == 1) set_limit(1 + (int64_t)random_below(&seed, 1 << 20));
-    if (chosen == 2) set_limit(NO_LIMIT);
+    if (chosen == 1) set_limit(1 + (int64_t)random_below(&seed, 1 << 20), one_in(&seed, 2));
+    if (chosen == 2) set_limit(NO_LIMIT, one_in(&seed, 2));
     if (chosen == 3) fail_allocations(one_in(&seed, 2) ? 8 : 0);
     if (chosen == 4) fail_bytes(one_in(&seed, 2));
-    if (chosen >= 5 && chosen < 8) dump_some(1 << 14);
+    if (chosen >= 5 && chosen < 7) dump_some(1 << 14);
+    if (chosen == 7) take_snapshot();
     if (chosen >= 8) want(&vms[random_below(&seed, VMS)], one_in(&seed, 2), one_in(&seed, 2));
   }
 }

@@ -108,7 +108,7 @@ def random_trace(seed: int, ops: int = 300, calls: int = 40) -> Trace:
         ),
         process=HOSTILE[3],
         configuration=dict(zip(HOSTILE, reversed(HOSTILE), strict=True)),
-        losses=Losses(ops=1, invocations=2**40, signatures=3),
+        losses=Losses(ops=1, invocations=2**40, signatures=3, overwritten=4),
     )
 
 

@@ -14,16 +14,17 @@ from typing import Any
 
 import pytest
 
-from relax_trace import RecorderError, Trace, TraceFileError
+from relax_trace import Losses, RecorderError, Trace, TraceFileError
 from relax_trace.recorder import native
 from relax_trace.recorder.decode import Labels, extern_suffixes, to_trace
 from relax_trace.recorder.dumps import Dumps
+from relax_trace.recorder.records import Share
 from relax_trace.signature import TENSOR
 from relax_trace.trace import ABORTED, BUILTIN, EXTERN, FAILED, FUNCTION, IMPLICIT, KERNEL, OPEN
 
-HEADER = 144
+HEADER = 152
 LABELS = Labels({1: "vm", 2: "other"}, {}, ("_dnnl",), "test", {})
-ALWAYS = [(0, 1 << 64)]
+ALWAYS = Share()
 NAMES = [("main", 2), ("add", 0), ("vm.builtin.alloc_storage", 1), ("packed", 4), ("ü: \x1b", 0)]
 TENSOR_WORDS = [TENSOR << 56 | 2 << 32 | 0x12002, 1 << 32, 4, 5]
 
@@ -57,12 +58,13 @@ def dump_of(  # what a test leaves out is as in a small, sound dump
     body = table([flag for _, flag in names], texts, 1) + table([], words, 8)
     for tid, name, calls, ops in threads:
         body += struct.pack("<Q16sQQ", tid, name.encode(), len(calls), len(ops))
-        body += b"".join(struct.pack("<QQQIIIIII", *call) for call in calls)
+        # each invocation is for the recording whose slot is its VM's number
+        body += b"".join(struct.pack("<QQQIIIIIIII", *call, 1 << call[7], 0) for call in calls)
         body += b"".join(struct.pack("<QQIIIHH", *op) for op in ops)
     counts = (first[0], len(names), first[1], len(signatures))
     sizes = (len(b"".join(texts)), sum(map(len, signatures)), len(threads))
-    head = struct.pack("<8sIIQQ", b"RLXTRACE", 1, flags, HEADER + len(body), 77)
-    return head + struct.pack("<6Q3Q4I3Q", *readings, 3, 2, 1, *counts, *sizes) + body
+    head = struct.pack("<8sIIQQ", b"RLXTRACE", 2, flags, HEADER + len(body), 77)
+    return head + struct.pack("<6Q4Q4I3Q", *readings, 3, 2, 1, 9, *counts, *sizes) + body
 
 
 # start, end, wall_ns, number, parent, function, error, vm, flags
@@ -102,12 +104,12 @@ def alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def decoded(*dumps: bytes, labels: Labels = LABELS, windows: Any = ALWAYS) -> Trace:
+def decoded(*dumps: bytes, labels: Labels = LABELS, share: Share = ALWAYS) -> Trace:
     """The trace of these dumps of one process."""
     taken = Dumps()
     for dump in dumps:
         taken.add(dump)
-    return to_trace(taken, windows, labels)
+    return to_trace(taken, share, labels)
 
 
 def test_a_sound_dump_is_decoded_exactly() -> None:
@@ -138,7 +140,7 @@ def test_a_sound_dump_is_decoded_exactly() -> None:
     assert [(thread.pid, thread.tid, thread.name) for thread in trace.threads] == [
         (77, 5, "worker\x1b")
     ]
-    assert (trace.losses.ops, trace.losses.invocations, trace.losses.signatures) == (3, 2, 1)
+    assert trace.losses == Losses(ops=3, invocations=2, signatures=1, overwritten=9)
 
 
 def test_dumps_in_pieces_give_the_same_trace_as_one() -> None:
@@ -155,17 +157,60 @@ def test_dumps_in_pieces_give_the_same_trace_as_one() -> None:
             assert trace.threads == whole.threads
 
 
-def test_windows_and_vms_choose_the_invocations() -> None:
-    """What began outside every window, or in another VM, goes with its calls and its place."""
-    trace = decoded(SOUND, windows=[(110, 160), (500, 600)])
+def test_a_recordings_share_of_the_invocations() -> None:
+    """What began before it, or was for another, goes with its calls and its place."""
+    trace = decoded(SOUND, share=Share(1, 150))
     assert trace.invocations.start.tolist() == [1150, 1500]
     assert trace.invocations.parent.tolist() == [-1, -1]
     assert trace.start.tolist() == [1160, 1170, 1210, 1510]
-    only = Labels({2: "b"}, {5: "named"}, (), "test", {})
-    trace = decoded(SOUND, labels=only)
-    assert (trace.start.tolist(), trace.vms) == ([1710], ("b",))
+    only = Labels({}, {5: "named"}, (), "test", {})
+    trace = decoded(SOUND, labels=only, share=Share(2))
+    assert (trace.start.tolist(), trace.vms) == ([1710], ("vm2",))
     assert [thread.name for thread in trace.threads] == ["named"]
-    assert len(decoded(SOUND, windows=[])) == 0
+    assert len(decoded(SOUND, share=Share(3))) == 0
+
+
+def test_a_call_inside_one_that_was_left_out_stands_in_the_next_one_up() -> None:
+    """Filters leave out calls by name: the nearest that was kept takes what is inside."""
+    calls: list[Call] = [(100, 900, 1100, 1, 0, 1, 0, 1, 0)]
+    ops: list[Op] = [
+        (130, 140, 2, 0, 1, 4, 0),  # in one of depth 3, in one of depth 2: neither was kept
+        (160, 170, 2, 0, 1, 2, 0),
+        (120, 200, 3, 0, 1, 1, 0),
+        (230, 240, 4, 0, 1, 3, 0),  # nothing was kept around it
+        (300, 400, 3, 0, 1, 1, 0),
+    ]
+    trace = decoded(dump_of([(5, "t", calls, ops)]))
+    assert trace.start.tolist() == [1120, 1130, 1160, 1230, 1300]
+    assert trace.parent.tolist() == [-1, 0, 0, -1, -1]
+
+
+def test_a_cycle_is_taken_out_with_its_calls() -> None:
+    """One function's invocations on one VM, up to a moment; the rest stays."""
+    taken = Dumps()
+    taken.add(SOUND)
+    part = taken.split(1, 1, 150)
+    assert to_trace(part, ALWAYS, LABELS).invocations.start.tolist() == [1100, 1150]
+    assert to_trace(part, ALWAYS, LABELS).start.tolist() == [1120, 1160, 1170, 1210]
+    rest = to_trace(taken, ALWAYS, LABELS)
+    assert rest.invocations.start.tolist() == [1500, 1700]
+    assert rest.start.tolist() == [1510, 1710]
+
+
+def test_trimming_keeps_the_newest() -> None:
+    """As many whole dumps as the limit allows, oldest first out."""
+    taken = Dumps()
+    for number in range(1, 5):
+        begin = 1000 * number
+        calls: list[Call] = [(begin, begin + 500, begin, number, 0, 1, 0, 1, 0)]
+        ops: list[Op] = [(begin + 100, begin + 200, 2, 1, number, 1, 0)] * 10
+        first = (1, 1) if number == 1 else (len(NAMES) + 1, 2)
+        tables = {} if number == 1 else {"names": [], "signatures": ()}
+        taken.add(dump_of([(5, "t", calls, ops)], first=first, **tables))
+    taken.trim(2 * (10 * 32 + 56))
+    trace = to_trace(taken, ALWAYS, LABELS)
+    assert trace.invocations.start.tolist() == [4000, 5000]
+    assert len(trace) == 20
 
 
 def test_a_thread_id_that_is_used_again() -> None:
@@ -242,7 +287,7 @@ def test_invocations_that_are_each_others_parents_are_an_error(parents: tuple[in
         decoded(dump_of([(5, "t", [*outside, (500, 600, 1500, 9, 1, 1, 0, 1, 0)], [])]))
 
 
-COUNTS = {"names": 108, "signatures": 116, "name bytes": 120, "words": 128, "threads": 136}
+COUNTS = {"names": 116, "signatures": 124, "name bytes": 128, "words": 136, "threads": 144}
 
 
 @pytest.mark.parametrize("field", COUNTS)
@@ -277,14 +322,14 @@ def test_a_thread_that_claims_huge_counts_allocates_nothing(offset: int) -> None
 @pytest.mark.parametrize(
     ("dump", "text"),
     [
-        (b"", "the recorder's dump is cut short: it ends 144 bytes early, at 0"),
+        (b"", "the recorder's dump is cut short: it ends 152 bytes early, at 0"),
         (
             b"NOTTRACE" + SOUND[8:],
             "this is not a recorder's dump: it does not begin with RLXTRACE",
         ),
         (
-            SOUND[:8] + b"\x02" + SOUND[9:],
-            "the recorder writes format 2, this relax_trace reads 1: "
+            SOUND[:8] + b"\x01" + SOUND[9:],
+            "the recorder writes format 1, this relax_trace reads 2: "
             "install the same version of relax_trace on both sides",
         ),
         (

@@ -9,6 +9,7 @@ import random
 import re
 import stat
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,20 @@ def test_hostile_tables_are_refused(tmp_path: Path, change: dict[str, Any], mess
             archive.writestr(name, stored)
     with pytest.raises(TraceFileError, match=re.escape(message)):
         load(tmp_path / "trace.npz")
+
+
+def test_a_file_from_before_ring_mode_is_read(tmp_path: Path) -> None:
+    """Its losses say nothing of calls that were overwritten: there were none."""
+    trace = random_trace(6)
+    entries = _entries(trace)
+    metadata = json.loads(entries["metadata.npy"].partition(b"\n")[2])
+    del metadata["losses"]["overwritten"]
+    entries["metadata.npy"] = _npy(np.frombuffer(json.dumps(metadata).encode(), "u1"))
+    with zipfile.ZipFile(tmp_path / "trace.npz", "w") as archive:
+        for name, stored in entries.items():
+            archive.writestr(name, stored)
+    found = load(tmp_path / "trace.npz")
+    assert found.losses == replace(trace.losses, overwritten=0)
 
 
 def test_a_compressed_entry_is_refused(tmp_path: Path) -> None:

@@ -225,6 +225,9 @@ def test_repr_says_what_is_in_it(trace: Trace) -> None:
         "no device, 2 threads, 4.000 ms>"
     )
     empty = trace.filter(invocation=[]).filter(name="")
+    assert repr(replace(trace_of([]), losses=Losses(overwritten=1234))).endswith(
+        "1 threads, 0.000 ms, overwrote 1,234 older ops>"
+    )
     assert repr(replace(empty, losses=Losses(), devices=(), threads=())) == (
         "<Trace: 0 ops in 0 invocations, no device, 0 threads>"
     )
