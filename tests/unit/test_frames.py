@@ -68,11 +68,12 @@ def test_a_row_for_each_call() -> None:
 
 
 def test_random_traces() -> None:
-    """Hostile names come through as they are, as does a device that isn't known."""
+    """Names that no string of Arrow's can hold come through, as does a device that isn't known."""
     for seed in range(5):
         trace = random_trace(seed)
         frame = Report.from_trace(trace, calls="all", inclusive=True).to_pandas()
         assert frame["name"].tolist() == [trace.names[i] for i in trace.name]
+        assert frame["name"].cat.categories.dtype == object
         assert frame["kind"].tolist() == [KINDS[i] for i in trace.kind]
         devices = [*map(str, trace.devices), ""]
         assert frame["device"].tolist() == [devices[i] for i in trace.device]
@@ -96,7 +97,8 @@ def test_statistics() -> None:
         column = getattr(table, name)
         assert (frame[name].dtype, frame[name].tolist()) == (column.dtype, column.tolist())
     hostile = random_trace(0).report().statistics("name")
-    assert hostile.to_pandas()["name"].tolist() == list(hostile.labels["name"])
+    named = hostile.to_pandas()["name"]
+    assert (named.dtype, named.tolist()) == (object, list(hostile.labels["name"]))
 
 
 def test_an_empty_report() -> None:

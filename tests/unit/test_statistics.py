@@ -145,7 +145,7 @@ def label_of(trace: Trace, call: int, by: By) -> tuple[str, ...]:
 @pytest.mark.parametrize("by", get_args(By))
 @pytest.mark.parametrize("calls", ["tensors", "all"])
 def test_random_traces_against_plain_python(by: By, calls: Any) -> None:
-    """Every figure of every group, with self times below zero too, as damaged files give them."""
+    """Every figure of every group, with self times below zero too, as a damaged file has."""
     for seed in range(10):
         trace = random_trace(seed)
         report = Report.from_trace(trace, calls=calls, inclusive=seed % 2 == 0)
@@ -174,12 +174,13 @@ def test_random_traces_against_plain_python(by: By, calls: Any) -> None:
 
 def test_durations_too_long_to_be_packed() -> None:
     """Where key and duration don't fit into one number they are sorted as a pair."""
-    trace = trace_of([*lasting("a", 2**62, 5), *lasting("b", 9, 3)])
-    table = Report.from_trace(trace).statistics()
-    assert table.min.tolist() == [5, 3]
-    assert table.max.tolist() == [2**62, 9]
-    assert table.total.tolist() == [2**62 + 5, 12]
-    assert table.median.tolist() == [2.0**61, 6.0]
+    ops = [*lasting("a", 2**62, 5), *lasting("b", 9, 3), *lasting("c", 8), *lasting("d", 7, 0)]
+    table = Report.from_trace(trace_of(ops)).statistics()
+    assert table.labels == {"name": ("a", "b", "c", "d")}
+    assert table.min.tolist() == [5, 3, 8, 0]
+    assert table.max.tolist() == [2**62, 9, 8, 7]
+    assert table.total.tolist() == [2**62 + 5, 12, 8, 7]
+    assert table.median.tolist() == [2.0**61, 6.0, 8.0, 3.5]
 
 
 def test_nothing_took_time() -> None:
