@@ -179,7 +179,7 @@ class Trace:
     def report(
         self, *, calls: Literal["tensors", "all"] = "tensors", inclusive: bool = False
     ) -> Report:
-        """Add the calls up to TVM's classic per-op table.
+        """Add the calls up to TVM's classic per-op table, statistics, or pandas DataFrames.
 
         ``calls="tensors"`` lists the calls with a tensor among their arguments, ``"all"`` all.
         ``inclusive=True`` counts the time of nested calls in the calls around them as well.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import click
 
 from ..report import Report
+from ..report.statistics import By
 from ..trace import load
 
 EXAMPLES = """\b
 Examples:
   relax-trace report trace.json
   relax-trace report trace.json --calls all --no-aggregate --no-sort
+  relax-trace report trace.json --by kind
   relax-trace report trace.json --format csv > ops.csv
 """
 
@@ -34,6 +36,11 @@ Examples:
     help="Calls with a tensor among their arguments, or all of them.",
     show_default=True,
 )
+@click.option(
+    "--by",
+    type=click.Choice(get_args(By)),
+    help="Instead of the per-op table, print how the calls' durations are spread in each group.",
+)
 @click.option("--inclusive", is_flag=True, help="Count the time of nested calls in their caller.")
 @click.option(
     "--format",
@@ -49,11 +56,16 @@ def report(
     aggregate: bool,
     calls: Literal["tensors", "all"],
     inclusive: bool,
+    by: By | None,
     form: Literal["table", "csv", "json"],
 ) -> None:
     """Print the per-op table of a trace FILE (.npz, .json or .json.gz)."""
+    if by and not (form == "table" and sort and aggregate):
+        raise click.UsageError("--by goes with neither --format, --no-sort nor --no-aggregate.")
     summary = Report.from_trace(load(file), calls=calls, inclusive=inclusive)
-    if form == "table":
+    if by:
+        click.echo(str(summary.statistics(by)), nl=False)
+    elif form == "table":
         click.echo(summary.table(sort=sort, aggregate=aggregate), nl=False)
     elif form == "csv":
         click.echo(summary.csv(), nl=False)

@@ -1,5 +1,7 @@
 """READ: a trace added up to TVM's classic per-op table, and to its other forms."""
 
-from .report import Calls, Report, Rows, Total
+from .calls import Calls, Rows
+from .report import Report, Total
+from .statistics import Statistics
 
-__all__ = ["Calls", "Report", "Rows", "Total"]
+__all__ = ["Calls", "Report", "Rows", "Statistics", "Total"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ragged import Index, Part, Ragged, concatenate
-from .layout import Column, layout, visible
-from .number_format import user_number_format
+from .layout import Column, is_count, layout, layout_configuration, number_column
+from .number_format import NumberFormat, user_number_format
 
 if TYPE_CHECKING:
+    from .calls import Rows
     from .report import Report, Total
 
 # The columns of the classic table, in its order.
@@ -23,45 +24,50 @@ DEVICE, COUNT, SHAPES = "Device", "Count", "Argument Shapes"
 
 def table(report: Report, sort: bool, aggregate: bool, col_sums: bool) -> str:
     """The table, a blank line, and the configuration."""
-    localized = user_number_format().localized
-    rows, calls = report.calls.rows(aggregate), report.calls
+    numbers = user_number_format()
+    rows = report.calls.rows(aggregate)
     if sort:
         rows = rows.longest_first()
+    below = total_rows(report, numbers)
+    if col_sums:
+        below = [["----------", "", "", "", "", ""], sum_row(report, rows, numbers), *below]
+    columns = [
+        column.followed_by([row[i] for row in below])
+        for i, column in enumerate(classic_columns(report, rows, numbers))
+    ]
+    return layout(columns) + layout_configuration(report.configuration, numbers)
 
-    def duration(ns: int) -> str:
-        return localized(f"{ns / 1000:.2f}")
+
+def classic_columns(report: Report, rows: Rows, numbers: NumberFormat) -> list[Column]:
+    """The columns of the classic table, a row for each of ``rows``."""
+    calls = report.calls
 
     def percent(ns: int) -> str:
         return f"{_percent(report, ns):.2f}"
 
-    def count(number: int) -> str:
-        return localized(str(number))
+    return [
+        Column(NAME, calls.names, calls.name[rows.call]),
+        number_column(DURATION, rows.duration, numbers.microseconds),
+        number_column(PERCENT, rows.duration, percent),
+        Column(DEVICE, calls.devices, calls.device[rows.call]),
+        number_column(COUNT, rows.count, numbers.count),
+        Column(SHAPES, calls.spellings, calls.shapes[rows.call]),
+    ]
 
-    below = [
-        ["Total", duration(t.duration), "", t.device, count(t.count), ""] for t in report.totals
+
+def sum_row(report: Report, rows: Rows, numbers: NumberFormat) -> list[str]:
+    """The cells of a row that adds ``rows`` up."""
+    took, count = int(rows.duration.sum()), int(rows.count.sum())
+    percent = f"{_percent(report, took):.2f}"
+    return ["Sum", numbers.microseconds(took), percent, "", numbers.count(count), ""]
+
+
+def total_rows(report: Report, numbers: NumberFormat) -> list[list[str]]:
+    """The cells of a row for each device."""
+    return [
+        ["Total", numbers.microseconds(t.duration), "", t.device, numbers.count(t.count), ""]
+        for t in report.totals
     ]
-    if col_sums:
-        took = int(rows.duration.sum())
-        sums = ["Sum", duration(took), percent(took), "", count(int(rows.count.sum())), ""]
-        below = [["----------", "", "", "", "", ""], sums, *below]
-    cells: list[tuple[str, Sequence[str], NDArray[np.integer[Any]]]] = [
-        (NAME, calls.names, calls.name[rows.call]),
-        (DURATION, *_each(rows.duration, duration)),
-        (PERCENT, *_each(rows.duration, percent)),
-        (DEVICE, calls.devices, calls.device[rows.call]),
-        (COUNT, *_each(rows.count, count)),
-        (SHAPES, calls.spellings, calls.shapes[rows.call]),
-    ]
-    columns = [
-        Column(
-            header, [*texts, *(row[i] for row in below)], _followed(index, len(texts), len(below))
-        )
-        for i, (header, texts, index) in enumerate(cells)
-    ]
-    lines = ["", "Configuration", "-------------"]
-    for key, value in report.configuration.items():
-        lines.append(f"{visible(key)}: {localized(value) if _is_count(value) else visible(value)}")
-    return layout(columns) + "\n".join([*lines, ""])
 
 
 def csv(report: Report) -> str:
@@ -111,17 +117,6 @@ def _percent(report: Report, ns: int) -> float:
     return 100 * ns / longest if longest else 0.0
 
 
-def _each(values: NDArray[np.int64], text: Callable[[int], str]) -> tuple[list[str], Index]:
-    """The text of each value; each distinct value is rendered once."""
-    distinct, index = np.unique(values, return_inverse=True)
-    return [text(value) for value in distinct.tolist()], index
-
-
-def _followed(index: NDArray[np.integer[Any]], size: int, more: int) -> Index:
-    """``index`` into a table of ``size``, then the ``more`` entries added to that table."""
-    return np.concatenate([index, np.arange(size, size + more)])
-
-
 def _numbers(report: Report) -> tuple[Ragged, Ragged, Index]:
     """Microseconds and percent of each call as ``(tables, tables, index)``, in full precision."""
     distinct, index = np.unique(report.calls.duration, return_inverse=True)
@@ -160,9 +155,5 @@ def _total(total: Total) -> dict[str, Any]:
     }
 
 
-def _is_count(value: str) -> bool:
-    return value.isascii() and value.isdigit() and len(value) < 19  # an int64, as TVM's counts
-
-
 def _metric(value: str) -> dict[str, Any]:
-    return {"count": int(value)} if _is_count(value) else {"string": value}
+    return {"count": int(value)} if is_count(value) else {"string": value}

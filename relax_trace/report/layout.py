@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..ragged import Index, Ragged, concatenate
+from .number_format import NumberFormat
 
 LONGEST_CELL = 4096  # characters; the table pads every row to its longest cell
 
@@ -18,7 +21,20 @@ class Column:
 
     header: str
     texts: Sequence[str]
-    index: Index
+    index: NDArray[np.integer[Any]]
+    numeric: bool = False
+
+    def followed_by(self, texts: Sequence[str]) -> Column:
+        """The column with further rows below, each with a text of its own."""
+        size = len(self.texts)
+        index = np.concatenate([self.index, np.arange(size, size + len(texts))])
+        return replace(self, texts=[*self.texts, *texts], index=index)
+
+
+def number_column(header: str, values: NDArray[Any], text: Callable[[Any], str]) -> Column:
+    """A column of numbers; each distinct value is rendered once."""
+    distinct, index = np.unique(values, return_inverse=True)
+    return Column(header, [text(value) for value in distinct.tolist()], index, numeric=True)
 
 
 def layout(columns: Sequence[Column]) -> str:
@@ -28,6 +44,25 @@ def layout(columns: Sequence[Column]) -> str:
     rendered = [_rendered(column, left=i == 0) for i, column in enumerate(columns)]
     lines = concatenate(len(columns[0].index) + 1, [*rendered, b"\n"])
     return lines.data.tobytes().decode()
+
+
+def layout_configuration(configuration: Mapping[str, str], numbers: NumberFormat) -> str:
+    """What stands below a table: a blank line, the title, a line for each entry."""
+    lines = configuration_lines(configuration, numbers)
+    return "\n".join(["", "Configuration", "-------------", *lines, ""])
+
+
+def configuration_lines(configuration: Mapping[str, str], numbers: NumberFormat) -> list[str]:
+    """A line for each entry, its value written as a number where it is one."""
+    return [
+        f"{visible(key)}: {numbers.localized(value) if is_count(value) else visible(value)}"
+        for key, value in configuration.items()
+    ]
+
+
+def is_count(value: str) -> bool:
+    """Whether an entry of the configuration is a number of things: an int64, as TVM's counts."""
+    return value.isascii() and value.isdigit() and len(value) < 19
 
 
 def _rendered(column: Column, left: bool) -> tuple[Ragged, Index]:

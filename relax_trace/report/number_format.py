@@ -34,6 +34,14 @@ class NumberFormat:
             whole = whole[: len(whole) - len(digits)] + self.separator.join(reversed(groups))
         return whole + (self.decimal_point + fraction if point else "")
 
+    def microseconds(self, ns: float) -> str:
+        """Nanoseconds as microseconds with two decimals."""
+        return self.localized(f"{ns / 1000:.2f}")
+
+    def count(self, number: int) -> str:
+        """A whole number."""
+        return self.localized(str(number))
+
     def _groups(self, end: int) -> Iterator[tuple[int, int]]:
         """Where the groups of a number of ``end`` digits start and end, from the right."""
         sizes = iter(self.grouping)

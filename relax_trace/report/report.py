@@ -2,61 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..ragged import Index
+from .calls import Calls
 from .self_time import self_time
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from ..trace import Trace
-
-
-@dataclass(frozen=True, eq=False)
-class Calls:
-    """The calls that a report lists, as columns of shape ``(n,)`` in the order of recording.
-
-    ``duration`` is in ns. ``name`` indexes ``names``, ``shapes`` ``spellings``, ``device``
-    ``devices``; no table holds a text twice, and an empty text stands for what isn't known.
-    """
-
-    duration: NDArray[np.int64]
-    name: NDArray[np.int32]
-    shapes: NDArray[np.int32]
-    device: NDArray[np.int32]
-    names: tuple[str, ...]
-    spellings: tuple[str, ...]
-    devices: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.duration)
-
-    def rows(self, aggregate: bool) -> Rows:
-        """A row for each call, or for all calls of one name, argument shapes and device."""
-        if not aggregate:
-            return Rows(np.arange(len(self)), self.duration, np.ones(len(self), np.int64))
-        key = self.name.astype(np.int64)
-        key = key * len(self.spellings) + self.shapes
-        key = key * len(self.devices) + self.device
-        return _added_up(key, self.duration)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of a table, as columns of shape ``(r,)``: first call of each, duration in ns, count."""
-
-    call: Index
-    duration: NDArray[np.int64]
-    count: NDArray[np.int64]
-
-    def longest_first(self) -> Rows:
-        """Sorted by duration; rows that took the same keep their order."""
-        order = np.argsort(-self.duration, kind="stable")
-        return Rows(self.call[order], self.duration[order], self.count[order])
+    from .statistics import By, Statistics
 
 
 @dataclass(frozen=True)
@@ -98,7 +58,7 @@ class Report:
         listed = _with_tensor(trace) if calls == "tensors" else np.arange(len(trace))
         duration = trace.duration if inclusive else self_time(trace)
         configuration = {**trace.configuration, **_caveats(trace, listed)}
-        return cls(_calls(trace, listed, duration), _totals(trace, listed), configuration)
+        return cls(Calls.from_trace(trace, listed, duration), _totals(trace, listed), configuration)
 
     @property
     def longest_total(self) -> int:
@@ -127,8 +87,37 @@ class Report:
 
         return json(self)
 
+    def statistics(self, by: By = "name") -> Statistics:
+        """Count, total, percent, min, median, p95, max, mean and deviation of the calls by group.
+
+        ``by``: ``"name"``; ``"shapes"``, name and argument shapes; ``"kind"``; ``"device"``;
+        ``"invocation"``, a group for each, as ``main #3``, where 3 is its row in
+        ``trace.invocations``; ``"thread"``; ``"vm"``. Raises ``ValueError`` for anything else.
+        """
+        from .statistics import statistics
+
+        return statistics(self, by)
+
+    def to_pandas(self) -> DataFrame:
+        """A ``pandas.DataFrame`` with a row for each call, in the order of recording.
+
+        Columns: ``name``, ``kind``, ``device``, ``shapes``, ``function`` (the one invoked),
+        ``vm`` and ``thread`` are categories; ``invocation`` is a row of ``trace.invocations``;
+        ``start`` is in ns since the Unix epoch, ``duration`` in ns. Raises ``ImportError``
+        without pandas.
+        """
+        from .frames import calls_frame
+
+        return calls_frame(self.calls)
+
     def __str__(self) -> str:
         return self.table()
+
+    def _repr_html_(self) -> str:
+        """The table as a notebook shows it: its first 100 rows, sums, totals, configuration."""
+        from .html import report_html
+
+        return report_html(self)
 
     def __repr__(self) -> str:
         totals = ", ".join(
@@ -147,53 +136,6 @@ def _with_tensor(trace: Trace) -> Index:
     if trace.losses.signatures:
         listed |= (trace.flags & SIGNATURE_LOST != 0) & (trace.kind == KERNEL)
     return np.flatnonzero(listed)
-
-
-def _calls(trace: Trace, listed: Index, duration: NDArray[np.int64]) -> Calls:
-    names, name = _merged(trace.names)
-    spellings, shapes = _merged(trace.signatures.texts)
-    devices, device = _merged([*map(str, trace.devices), ""])  # the last stands for number -1
-    return Calls(
-        duration=duration[listed],
-        name=name[trace.name[listed]],
-        shapes=shapes[trace.signature[listed]],
-        device=device[trace.device[listed]],
-        names=names,
-        spellings=tuple(spelling.decode() for spelling in spellings),
-        devices=devices,
-    )
-
-
-_Text = TypeVar("_Text", bound=Hashable)
-
-
-def _merged(texts: Iterable[_Text]) -> tuple[tuple[_Text, ...], NDArray[np.int32]]:
-    """The distinct texts, and for each text given its number among them."""
-    numbers: dict[_Text, int] = {}
-    index = [numbers.setdefault(text, len(numbers)) for text in texts]
-    return tuple(numbers), np.array(index, np.int32)
-
-
-def _added_up(key: Index, duration: NDArray[np.int64]) -> Rows:
-    """One row for each distinct key, in order of its first call."""
-    key, size = _dense(key)
-    count = np.bincount(key, minlength=size)
-    total = np.zeros(size, np.int64)
-    np.add.at(total, key, duration)
-    first = np.zeros(size, np.int64)
-    first[key[::-1]] = np.arange(len(key))[::-1]  # of several, the value assigned last stays
-    used = np.flatnonzero(count)
-    used = used[np.argsort(first[used])]
-    return Rows(first[used], total[used], count[used])
-
-
-def _dense(key: Index) -> tuple[Index, int]:
-    """Keys below a size that an array may have: as they are, or renumbered, which takes a sort."""
-    size = int(key.max()) + 1 if len(key) else 0
-    if size <= 4 * len(key) + 65536:
-        return key, size
-    distinct, index = np.unique(key, return_inverse=True)
-    return index, len(distinct)
 
 
 def _totals(trace: Trace, listed: Index) -> tuple[Total, ...]:

@@ -10,8 +10,8 @@ import time
 import numpy as np
 
 from relax_trace.recorder.decode import Labels, to_trace
-from relax_trace.recorder.records import Share
 from relax_trace.recorder.dumps import INVOCATION, OP, Dumps, ThreadRecords
+from relax_trace.recorder.records import Share
 from relax_trace.signature import TENSOR
 
 OPS_PER_INVOCATION = 400

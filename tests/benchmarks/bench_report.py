@@ -1,4 +1,4 @@
-"""How long a trace takes to become the classic table, and how that grows.
+"""How long a trace takes to become the classic table, or statistics, and how that grows.
 
 Run: ``python tests/benchmarks/bench_report.py [--ops N] [--repeat N]``.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -74,24 +75,30 @@ def _signatures(count: int) -> Signatures:
     return Signatures(words.reshape(-1), offsets)
 
 
-def seconds(ops: int, shapes: int, repeat: int) -> float:
-    """Best of ``repeat`` times from a trace, its signatures not yet spelt, to the table's text."""
+def seconds(ops: int, shapes: int, repeat: int, text: Callable[[Report], str]) -> float:
+    """Best of ``repeat`` times from a trace, its signatures not yet spelt, to the report's text."""
     best = float("inf")
     for _ in range(repeat):
         trace = synthetic(ops, shapes)
         began = time.perf_counter()
-        Report.from_trace(trace).table()
+        text(Report.from_trace(trace))
         best = min(best, time.perf_counter() - began)
     return best
 
 
-def growth(title: str, sizes: list[int], repeat: int, dynamic: bool) -> None:
+def growth(
+    title: str,
+    sizes: list[int],
+    repeat: int,
+    dynamic: bool = False,
+    text: Callable[[Report], str] = Report.table,
+) -> None:
     """Print a line for each size, and how time per call grows from the smallest to the largest."""
     print(title)
     per_call = []
     for ops in sizes:
         shapes = ops // 10 if dynamic else STATIC_SHAPES
-        took = seconds(ops, shapes, repeat)
+        took = seconds(ops, shapes, repeat, text)
         per_call.append(took / ops * 1e9)
         figures = f"{took:8.3f} s, {per_call[-1]:7.1f} ns a call"
         print(f"  {ops:>12,} calls, {shapes:>9,} signatures: {figures}")
@@ -105,8 +112,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="measure so often, take the best")
     options = parser.parse_args()
     sizes = [max(options.ops // 100, 1), max(options.ops // 10, 1), options.ops]
-    growth("static shapes (bound: 10,000,000 calls in 2 s)", sizes, options.repeat, dynamic=False)
-    growth("dynamic shapes, a tenth of all calls has new ones", sizes, options.repeat, dynamic=True)
+    repeat = options.repeat
+    growth("static shapes (bound: 10,000,000 calls in 2 s)", sizes, repeat)
+    growth("dynamic shapes, a tenth of all calls has new ones", sizes, repeat, dynamic=True)
+    growth("statistics by name", sizes, repeat, text=lambda report: str(report.statistics()))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 import models
 import relax_trace
 from relax_trace.report import Report
+from unit.traces import Op, trace_of
 
 SILERO_SHAPE = ("--input", "input=1,576", "--input", "state=2,1,128")
 
@@ -76,6 +77,32 @@ def test_a_model_becomes_a_table_and_a_trace_that_the_other_commands_read(tmp_pa
         options = ("--calls", "all", "--inclusive", "--no-sort", "--no-aggregate", "--format", form)
         reported = relax_trace_command("report", "trace.npz", *options, folder=tmp_path)
         assert (reported.stdout, reported.stderr, reported.returncode) == (expected, "", 0)
+
+
+def test_statistics_of_a_trace_by_group(tmp_path: Path) -> None:
+    """``report --by`` prints them, and refuses the options that say how to list calls."""
+    ops = [
+        Op("alloc", 0, 500, "shape[4]", kind="builtin"),
+        Op("add", 1000, 2000, "int64[4]"),
+        Op("call", 2000, 9000, "int64[4]", kind="function"),
+        Op("mul", 3000, 6000, "int64[4]", parent=2),
+    ]
+    trace = trace_of(ops)
+    trace.save(tmp_path / "trace.npz")
+    for options, calls, inclusive in [
+        ((), "tensors", False),
+        (("--calls", "all", "--inclusive"), "all", True),
+    ]:
+        report = Report.from_trace(trace, calls=calls, inclusive=inclusive)
+        ran = relax_trace_command("report", "trace.npz", "--by", "kind", *options, folder=tmp_path)
+        expected = str(report.statistics("kind"))
+        assert (ran.stdout, ran.stderr, ran.returncode) == (expected, "", 0)
+    for option in ("--format=csv", "--no-sort", "--no-aggregate"):
+        ran = relax_trace_command("report", "trace.npz", "--by", "kind", option, folder=tmp_path)
+        assert (ran.stdout, ran.returncode) == ("", 2)
+        assert ran.stderr.splitlines()[-1] == (
+            "Error: --by goes with neither --format, --no-sort nor --no-aggregate."
+        )
 
 
 def test_a_library_runs_with_inputs_from_file_and_option(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ import tvm_ffi.libinfo
 
 import relax_trace
 from relax_trace.recorder.decode import Labels, to_trace
-from relax_trace.recorder.records import Share
 from relax_trace.recorder.dumps import Dumps
+from relax_trace.recorder.records import Share
 from relax_trace.trace import IMPLICIT, Trace
 
 SOURCES = Path(__file__).parent
