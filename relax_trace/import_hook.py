@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -28,17 +27,28 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != self._name:
+        if fullname != self._name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)  # once, and so that the search below doesn't come back here
-        spec = importlib.util.find_spec(fullname)
+        spec = self._ask_the_others(fullname, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            self._action(module)
+            # Not before: whoever looks for the module, or fails to import it, may import it later.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+                self._action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+    def _ask_the_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..announce import written
 from ..exporters import suffix_of
 from ..files import check_writable
 from ..trace import Trace
@@ -18,6 +19,4 @@ def check_output(path: str) -> None:
 def write_output(trace: Trace, path: str) -> None:
     """Write the trace, and say so on stdout."""
     trace.save(path)
-    calls, runs = len(trace), len(trace.invocations)
-    plural = "" if runs == 1 else "s"
-    click.echo(f"wrote {path}: {calls:,} calls in {runs:,} invocation{plural}")
+    click.echo(written(trace, path))

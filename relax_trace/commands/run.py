@@ -1,17 +1,19 @@
-"""``relax-trace run``: run a model file, print its table, write its trace."""
+"""``relax-trace run``: run a model file or a program, print its table, write its trace."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from ..announce import next_steps
 from ..errors import ModelError
 from . import inputs, models
+from .arguments import RunCommand, is_model, refuse_options
 from .output import check_output, write_output
+from .program import become_program, check_program
 from .progress import step
 
 if TYPE_CHECKING:
@@ -40,12 +42,16 @@ Examples:
   relax-trace run model.onnx
   relax-trace run model.onnx --input x=1,3,224,224 --number 10 -o trace.npz
   relax-trace run model.so --inputs inputs.npz --function decode
+  relax-trace run -o trace.npz script.py --an-option-of-the-script
+  relax-trace run -m module
 """
 
 
-@click.command(epilog=EXAMPLES)
-@click.argument("model")
+@click.command(cls=RunCommand, epilog=EXAMPLES)
+@click.argument("file")
+@click.argument("arguments", metavar="[ARGUMENTS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("-o", "--output", default="trace.json", help="Trace to write.", show_default=True)
+@click.option("-m", "module", is_flag=True, help="FILE is the name of a Python module to run.")
 @click.option(
     "--input",
     "options",
@@ -64,7 +70,36 @@ Examples:
     show_default=True,
 )
 @click.option("--function", default="main", help="Function to run.", show_default=True)
+@click.pass_context
 def run(
+    context: click.Context,
+    /,
+    file: str,
+    arguments: tuple[str, ...],
+    output: str,
+    module: bool,
+    **model_options: Any,
+) -> None:
+    """Run FILE, print the per-op table of its Relax VMs, and write their trace.
+
+    FILE is an ONNX model, which is compiled first, a library (.so) that TVM exported, or a Python
+    program. A model's inputs get random values where --inputs gives none. A program runs as under
+    python, with the ARGUMENTS after it; its table goes to stderr.
+    """
+    if is_model(file) and not module:
+        if arguments:
+            raise click.UsageError(f"a model takes no arguments: {' '.join(arguments)}", context)
+        check_output(output)
+        _run_model(file, output, **model_options)
+        return
+    refuse_options(context, model_options)
+    if not module:
+        check_program(file)
+    check_output(output)
+    become_program([*(["-m"] if module else []), file, *arguments], output)
+
+
+def _run_model(
     model: str,
     output: str,
     options: tuple[str, ...],
@@ -73,31 +108,17 @@ def run(
     number: int,
     function: str,
 ) -> None:
-    """Run MODEL under TVM's Relax VM, print its per-op table, and write its trace.
-
-    MODEL is an ONNX file, which is compiled first, or a library (.so) that TVM exported.
-    Inputs get random values where --inputs gives none.
-    """
-    check_output(output)
     parsed = [inputs.parse_option(text) for text in options]
     given = inputs.read_file(inputs_file) if inputs_file else {}
     trace = _record(_Request(model, function, target, number, parsed, given))
     click.echo(trace.report().table())
     write_output(trace, output)
-    if output.endswith((".json", ".json.gz")):
-        click.echo("see the timeline:  open that file in https://ui.perfetto.dev")
-    else:
-        click.echo(f"see the timeline:  relax-trace convert {shlex.quote(output)} trace.json")
-    click.echo(f"see every call:    relax-trace report {shlex.quote(output)} --calls all")
+    click.echo(next_steps(output))
 
 
 def _record(request: _Request) -> Trace:
-    if request.model.endswith(".onnx"):
-        vm, device, arrays = _open_onnx(request)
-    elif request.model.endswith(".so"):
-        vm, device, arrays = _open_library(request)
-    else:
-        raise ModelError(f"{request.model} is neither an ONNX model (.onnx) nor a library (.so)")
+    opened = _open_onnx(request) if request.model.endswith(".onnx") else _open_library(request)
+    vm, device, arrays = opened
     import tvm
 
     from ..profiling import profile_trace

@@ -156,7 +156,9 @@ BROKEN_PROTOBUF = "Error parsing message with type 'onnx.ModelProto'"
 BAD_INPUT = {
     "run missing.onnx": "missing.onnx: No such file or directory",
     "run missing.so": "missing.so: No such file or directory",
-    "run text.npz": "text.npz is neither an ONNX model (.onnx) nor a library (.so)",
+    "run text.npz": (
+        "text.npz is neither an ONNX model (.onnx), nor a library (.so), nor a Python program (.py)"
+    ),
     "run cut.onnx": f"cut.onnx is no ONNX model, or not a whole one: {BROKEN_PROTOBUF}",
     "run text.onnx": f"text.onnx is no ONNX model, or not a whole one: {BROKEN_PROTOBUF}",
     "run empty.onnx": "empty.onnx is no ONNX model, or not a whole one: it has no operators",
@@ -250,7 +252,7 @@ def test_wrong_usage_exits_with_2(tmp_path: Path) -> None:
     """A missing argument is answered with the usage."""
     ran = relax_trace_command("run", folder=tmp_path)
     assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1] == "Error: Missing argument 'MODEL'."
+    assert ran.stderr.splitlines()[-1] == "Error: Missing argument 'FILE'."
 
 
 def test_what_only_reads_a_trace_does_not_load_tvm(tmp_path: Path) -> None:
