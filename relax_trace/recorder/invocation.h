@@ -37,12 +37,8 @@ static bool fill_slot(TVMFFIObjectHandle set_instrument, TVMFFIAny content) {
 
 /* Clearing the slot would pull the hook from under an op of this VM that is open on this thread. */
 static bool has_open_op(vm_state* vm) {
-  const thread_state* thread = this_thread;
   if (inside_unseen(vm, (uintptr_t)__builtin_frame_address(0))) return true;
-  for (int i = 0; thread && i < thread->depth; ++i) {
-    if (thread->frames[i].kind == FRAME_OP && thread->frames[i].vm == vm) return true;
-  }
-  return false;
+  return this_thread && open_frames(this_thread, vm, FRAME_OP) > 0;
 }
 
 static void update_slot(vm_state* vm, TVMFFIObjectHandle set_instrument) {
@@ -101,39 +97,59 @@ static const entry* name_of_error(void) {
   return named;
 }
 
+/* Where an invocation of the VM stands: inside the one that runs on it, or on a strand of its own. */
+static strand* strand_for(thread_state* thread, const vm_state* vm, const TVMFFIAny* arguments,
+                          uintptr_t stack) {
+  strand* in = strand_of(thread, vm);
+  if (in == vm->strand) {
+    abandon_stale(in, arguments, stack);
+  } else if (in->depth && !in->frames[in->depth - 1].vm->strand) {
+    abandon_stale(in, arguments, stack); /* not where a greenlet may have left it */
+  }
+  if (in->depth && in->frames[in->depth - 1].kind == FRAME_BARE) {
+    abandon(in, in->depth - 1, 0); /* between its ops, so it has returned */
+  }
+  return in == vm->strand ? in : strand_open(thread, in);
+}
+
+/* The frame of an invocation that begins, its clock running; NULL below the deepest nesting. */
+static frame* begin_invocation(strand* in, vm_state* vm, const entry* name, decision* decided,
+                               const TVMFFIAny* arguments, int count, uintptr_t stack) {
+  frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->recorded);
+  if (!opened) return NULL;
+  /* what was launched before is not this invocation's */
+  if (atomic_load_explicit(&vm->synchronized, memory_order_relaxed) && !under_capture(in)) {
+    synchronize(arguments, count, 0);
+  }
+  decided->start = opened->start = clock_ticks();
+  return opened;
+}
+
 /* Call the VM's own function as an invocation: its frame, its two records, and what it threw. */
 static int call_recorded(entry_point* point, const entry* name, decision* decided,
                          const TVMFFIAny* arguments, int count, TVMFFIAny* result) {
   thread_state* thread = current_thread();
-  uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
-  frame* opened = NULL;
-  int depth = 0;
-  if (thread) {
-    abandon_stale(thread, arguments, stack);
-    if (thread->depth && thread->frames[thread->depth - 1].kind == FRAME_BARE) {
-      abandon(thread, thread->depth - 1, 0); /* between its ops, so it has returned */
-    }
-    depth = thread->depth;
-    opened = open_invocation(thread, point->vm, name, FRAME_INVOCATION, stack, decided->recorded);
-    if (opened) {
-      /* what was launched before is not this invocation's */
-      if (atomic_load_explicit(&point->vm->synchronized, memory_order_relaxed) &&
-          !under_capture(thread)) {
-        synchronize(arguments, count, 0);
-      }
-      decided->start = opened->start = clock_ticks();
-    }
-  }
   if (!thread) {
     atomic_fetch_add_explicit(&registry.homeless_invocations, 1, memory_order_relaxed);
+    return TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   }
+  vm_state* vm = point->vm;
+  uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
+  strand *before = thread->strand, *vms = vm->strand;
+  strand* in = strand_for(thread, vm, arguments, stack);
+  int depth = in->depth;
+  frame* opened = begin_invocation(in, vm, name, decided, arguments, count, stack);
+  if (opened) thread->strand = vm->strand = in;
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   if (!opened) return code;
   uint64_t end = decided->end = clock_ticks();
-  abandon(thread, depth + 1, end);
-  thread->depth = depth;
-  find_current(thread);
+  abandon(in, depth + 1, end);
+  in->depth = depth;
+  find_current(in);
   write_closed(thread, opened, end, code != 0, code ? name_of_error() : NULL);
+  if (depth == 0 && in != &thread->base) in->open = false;
+  vm->strand = vms;
+  strand_return(thread, before);
   return code;
 }
 

@@ -257,15 +257,6 @@ static void after_fork_in_parent(void) {
   pthread_mutex_unlock(&registry.lock);
 }
 
-static int open_invocations(const vm_state* vm) {
-  const thread_state* thread = this_thread;
-  int open = 0;
-  for (int i = 0; thread && i < thread->depth; ++i) {
-    open += thread->frames[i].kind == FRAME_INVOCATION && thread->frames[i].vm == vm;
-  }
-  return open;
-}
-
 static void after_fork_in_child(void) {
   after_fork_in_parent();
   for (thread_state *at = registry.threads, *next; at; at = next) {
@@ -279,7 +270,8 @@ static void after_fork_in_child(void) {
   }
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
     pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
-    vm->active = open_invocations(vm);
+    vm->active = this_thread ? open_frames(this_thread, vm, FRAME_INVOCATION) : 0;
+    if (vm->active == 0) vm->strand = NULL; /* it may have been another thread's */
     vm->arming = vm->active > 0 && vm->armed;
     atomic_store(&vm->bare_thread, 0); /* no other thread is left to run it */
   }

@@ -149,6 +149,11 @@ def _parents(ops: NDArray[np.void], row: NDArray[np.int64]) -> NDArray[np.int64]
     stands in its place: then it is the same one level further up.
     """
     parent = np.full(len(ops), -1)
+    if (np.diff(row) < 0).any():  # invocations inside each other, or taking turns
+        order = np.argsort(row, kind="stable")
+        within = _parents(ops[order], row[order])
+        parent[order] = np.where(within < 0, -1, order[within])
+        return parent
     depth = ops["depth"]
     if depth.max(initial=0) >= _DEPTH_MOST:
         raise TraceFileError(f"the recorder's dump is damaged: a call at depth {depth.max()}")

@@ -56,10 +56,12 @@ static bool synchronize(const TVMFFIAny* arguments, int64_t count, int depth) {
 }
 
 /* Under graph capture synchronising is an error. */
-static bool under_capture(const thread_state* thread) {
-  for (int i = 0; i < thread->depth; ++i) {
-    const frame* open = &thread->frames[i];
-    if (open->kind == FRAME_OP && open->name->flags & NAME_CAPTURE) return true;
+static bool under_capture(const strand* in) {
+  for (; in; in = in->around) {
+    for (int i = 0; i < in->depth; ++i) {
+      const frame* open = &in->frames[i];
+      if (open->kind == FRAME_OP && open->name->flags & NAME_CAPTURE) return true;
+    }
   }
   return false;
 }

@@ -35,6 +35,7 @@ typedef struct vm_state {
   TVMFFIObjectHandle hook; /* fixed: the instrument, an ffi.Function whose self is this struct */
   pthread_mutex_t edge;    /* held while an outermost invocation starts or ends, and by want() */
   int active;              /* wrapped invocations inside; edge */
+  struct strand* strand;   /* of the invocation that runs, or NULL; who runs it */
   bool arming;             /* the outermost invocation inside needs the hook; edge */
   bool armed;              /* our hook is in the VM's slot; edge */
   bool taken;              /* somebody replaced our hook while it was armed; edge */
@@ -70,12 +71,24 @@ typedef struct {
   const entry* signature;  /* NULL: no argument encoded */
   uint32_t invocation;     /* 0: the byte limit left no room for its invocation */
   uint32_t recorded;       /* invocations: slots of the recordings that it is for */
+  uint32_t parent;         /* invocations: the one around it, or 0 */
   uint16_t kind;           /* FRAME_… */
   uint16_t flags;          /* OP_… so far */
   const char* first_check; /* FRAME_BARE: what the first check of its parameters said, or NULL */
   bool checking;           /* FRAME_BARE: nothing but checks of its parameters so far */
   bool element;            /* FRAME_BARE: the last of them took an element out of a tuple */
 } frame;
+
+/* Open calls, one inside the other: see strands.h. */
+typedef struct strand {
+  struct strand* next;         /* of its thread */
+  struct strand* around;       /* the one that was current when it was opened, or NULL */
+  struct thread_state* thread; /* fixed */
+  bool open;                   /* an invocation has it; always true of a thread's base */
+  int depth;                   /* open frames */
+  int current;                 /* index of the innermost FRAME_INVOCATION or FRAME_BARE, or -1 */
+  frame frames[DEPTH_MOST];
+} strand;
 
 typedef struct thread_state {
   struct thread_state *next, *previous; /* registry lock */
@@ -86,11 +99,11 @@ typedef struct thread_state {
   size_t dumped_ops, dumped_invocations; /* how many the dump being made holds; registry lock */
   _Atomic uint64_t dropped_ops, dropped_invocations, lost_signatures;
   buffer ops, invocations;
-  size_t size; /* bytes: once the thread has ended, what follows is cut off */
   uint32_t last_invocation;
-  int depth;   /* open frames */
-  int current; /* index of the innermost FRAME_INVOCATION or FRAME_BARE, or -1 */
-  frame frames[DEPTH_MOST];
+  strand* strands; /* all but the base */
+  size_t size;     /* bytes: once the thread has ended, what follows is cut off */
+  strand* strand;  /* where calls stand that no invocation is known of */
+  strand base;
   cached_name name_cache[NAME_CACHE];
   const entry* signature_cache[SIGNATURE_CACHE];
   uint64_t words[WORDS_MOST + 1]; /* the signature being encoded */
@@ -116,9 +129,18 @@ static inline void count_one(_Atomic uint64_t* counter) { /* single writer */
   atomic_store_explicit(counter, count + 1, memory_order_relaxed);
 }
 
+static void free_strands(thread_state* thread) {
+  for (strand *at = thread->strands, *next; at; at = next) {
+    next = at->next;
+    give_back(at, sizeof *at);
+  }
+  thread->strands = NULL;
+}
+
 static void thread_free(thread_state* thread) {
   buffer_close(&thread->ops);
   buffer_close(&thread->invocations);
+  free_strands(thread);
   give_back(thread, thread->size);
 }
 
@@ -162,7 +184,7 @@ static __attribute__((noinline)) void* cut_off(void* memory, size_t size) {
 
 /* Of an ended thread, off the list, keep only what is still to be read. */
 static thread_state* thread_shrink(thread_state* thread) {
-  size_t size = offsetof(thread_state, depth), before = thread->size;
+  size_t size = offsetof(thread_state, strand), before = thread->size;
   thread_state* kept = (thread_state*)cut_off(thread, size);
   if (!kept) return thread;
   kept->size = size;
@@ -184,11 +206,14 @@ static bool thread_is_read(const thread_state* thread) {
   return !buffer_unread(&thread->ops, 1) && !buffer_unread(&thread->invocations, 1);
 }
 
-static __attribute__((noinline)) void abandon(thread_state* thread, int depth, uint64_t now);
+static __attribute__((noinline)) void abandon(strand* in, int depth, uint64_t now);
 
 static void thread_end(void* state) {
   thread_state* thread = (thread_state*)state;
-  abandon(thread, 0, clock_ticks()); /* what a throw left open */
+  abandon(&thread->base, 0,
+          clock_ticks()); /* what a throw left open, or a greenlet that never ended */
+  for (strand* at = thread->strands; at; at = at->next) abandon(at, 0, clock_ticks());
+  free_strands(thread);
   this_thread = NULL;
   pthread_mutex_lock(&registry.lock);
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
@@ -214,7 +239,10 @@ static __attribute__((noinline)) thread_state* thread_begin(void) {
   if (!thread) return NULL;
   thread->size = sizeof *thread;
   thread->id = thread_system_id();
-  thread->current = -1;
+  thread->strand = &thread->base;
+  thread->base.thread = thread;
+  thread->base.open = true;
+  thread->base.current = -1;
   pthread_getname_np(pthread_self(), thread->name, sizeof thread->name);
   if (!buffer_open(&thread->ops, sizeof(op_record)) ||
       !buffer_open(&thread->invocations, sizeof(invocation_record)) ||
