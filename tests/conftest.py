@@ -1,13 +1,18 @@
 """What every test may use."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import relax_trace
-from viewers.trace_processor import TraceProcessor
+
+if TYPE_CHECKING:
+    from viewers.trace_processor import TraceProcessor
 
 
 def pytest_report_header() -> str:
@@ -18,5 +23,8 @@ def pytest_report_header() -> str:
 @pytest.fixture
 def perfetto() -> Iterator[Callable[[Path], TraceProcessor]]:
     """Load a trace file into Perfetto's own engine, to be queried in SQL until the test ends."""
+    # Only here, so that tests without a viewer run where no viewer is installed.
+    from viewers.trace_processor import TraceProcessor
+
     with ExitStack() as engines:
         yield lambda path: engines.enter_context(closing(TraceProcessor(path)))

@@ -23,6 +23,9 @@ from relax_trace import Trace
 
 Callback = Callable[[tvm.runtime.Tensor], object]
 
+# TVM 0.25 has both, and there a variable takes only the first.
+TensorType = getattr(relax, "TensorStructInfo", relax.TensorType)
+
 _callbacks: list[Callback] = []
 
 
@@ -154,7 +157,7 @@ def compiled() -> relax.VMExecutable:
 def chain(length: int, size: int | str = 4) -> relax.VMExecutable:
     """``main`` adds its argument, of ``size`` or any size so named, to itself ``length`` times."""
     dimension = tvm.tirx.Var(size, "int64") if isinstance(size, str) else size
-    x = relax.Var("x", relax.TensorType([dimension], "float32"))
+    x = relax.Var("x", TensorType([dimension], "float32"))
     builder = relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():

@@ -19,6 +19,7 @@ from integration.small_vms import (
     PAIR,
     TWO,
     UNCHECKED,
+    TensorType,
     callback,
     calls,
     counts,
@@ -165,8 +166,8 @@ def test_a_function_without_checked_parameters_taken_before_loses_no_call() -> N
 
 def test_a_function_that_only_checks_its_parameters_is_counted_right() -> None:
     """Two calls of a function taken before that has nothing but checks are two invocations."""
-    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=1))
-    y = relax.Var("y", relax.TensorType(dtype="float32", ndim=1))
+    x = relax.Var("x", TensorType(dtype="float32", ndim=1))
+    y = relax.Var("y", TensorType(dtype="float32", ndim=1))
     builder = relax.BlockBuilder()
     with builder.function("main", [x, y]):
         builder.emit_func_output(x)

@@ -9,13 +9,15 @@ from integration.small_vms import run_alone
 # Each program runs alone, for a fork copies whatever the process has: `child(work)` forks, has the
 # child do `work()` and write its result to a pipe, and returns that. A child that hangs is killed.
 HEAD = """
-import json, os, signal, sys, threading, time
+import json, os, signal, sys, threading, time, warnings
 import relax_trace
 from integration.small_vms import (
     CALL, MAIN, UNCHECKED, callback, calls, chain, counts, functions, small, tensor, vm_of
 )
 from relax_trace.trace import FAILED, IMPLICIT, OPEN
 
+# Python warns, from 3.12 on, of what is tried here.
+warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
 x = tensor(1, 2, 3, 4)
 
 def child(work):

@@ -101,7 +101,7 @@ class _Functions:
     def main(x: R.Tensor((4,), "float32"), flag: R.Tensor((), "bool")) -> R.Tensor((4,), "float32"):
         y = _Functions.outer(x)
         closure = _Functions.choose(x, flag)
-        z = R.invoke_pure_closure(closure, (y,), ty_args=R.Tensor((4,), "float32"))
+        z = R.invoke_pure_closure(closure, (y,), R.Tensor((4,), "float32"))
         return z
 
 
@@ -257,6 +257,8 @@ def test_branches_and_shapes_known_only_at_run_time() -> None:
         vm["main"](tvm.runtime.tensor(same), flag(True))
         vm["main"](tvm.runtime.tensor(other), flag(False))
 
+    # To a kernel that is given the sizes TVM 0.25 goes through a builtin, which hides its name.
+    hidden = "builtin call_tir_dyn" if tvm.__version__.startswith("0.25.") else None
     trace = record_as_seen(vm, run)
     expected = []
     runs = (("2, 3", "4, 3", 12, "add", 1), ("1, 4", "2, 4", 8, "tir_exp", 4))
@@ -265,15 +267,15 @@ def test_branches_and_shapes_known_only_at_run_time() -> None:
             f"builtin match_shape(float32[{x}], int64[7])",
             "kernel shape_func(int64[7])",
             f"kernel concatenate(float32[{x}], float32[{x}], float32[{joined}])",
-            f"kernel reshape(float32[{joined}], float32[{size}])",
+            f"{hidden or 'kernel reshape'}(float32[{joined}], float32[{size}])",
             "builtin read_if_cond(bool[])",
-            f"kernel {branch}(float32[{size}], float32[{size}])",
+            f"{hidden or f'kernel {branch}'}(float32[{size}], float32[{size}])",
             f"extern relax.run.unique(float32[{size}])",
             f"builtin match_shape(float32[{found}], int64[7])",
             "kernel shape_func1(int64[7])",
             f"kernel tir_negative(float32[{found}], float32[{found}])",
         ]
-    assert outline(trace, ["read_if_cond", "match_shape"]) == expected
+    assert outline(trace, ["read_if_cond", "match_shape", "call_tir_dyn"]) == expected
 
 
 def test_two_devices_and_a_copy_between_them() -> None:
