@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 
@@ -23,6 +23,16 @@ class Schedule:
     warmup: int
     active: int
     repeat: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            number = getattr(self, field.name)
+            if not isinstance(number, int):
+                raise TypeError(f"{field.name} must be an integer, not a {type(number).__name__}")
+            if not 0 <= number < 1 << 32:
+                raise ValueError(f"{field.name} must be from 0 to 4294967295, not {number}")
+        if self.active == 0:
+            raise ValueError("active must be at least 1: with 0 nothing would be recorded")
 
     def __call__(self, step: int) -> Action:
         """What to do with invocation number ``step``, counted from 0.
@@ -46,16 +56,4 @@ def schedule(*, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0) ->
     are those of ``torch.profiler.schedule``. Raises ``ValueError`` for a negative number, or if
     nothing is active; ``TypeError`` for what is no integer.
     """
-    for name, number in {
-        "wait": wait,
-        "warmup": warmup,
-        "active": active,
-        "repeat": repeat,
-    }.items():
-        if not isinstance(number, int):
-            raise TypeError(f"{name} must be an integer, not a {type(number).__name__}")
-        if not 0 <= number < 1 << 32:
-            raise ValueError(f"{name} must be from 0 to 4294967295, not {number}")
-    if active == 0:
-        raise ValueError("active must be at least 1: with 0 nothing would be recorded")
     return Schedule(wait, warmup, active, repeat)
