@@ -264,6 +264,7 @@ static int open_invocations(const vm_state* vm) {
 
 static void after_fork_in_child(void) {
   after_fork_in_parent();
+  atomic_store(&notice_pipe, -1); /* the parent's: it would act on what the child does */
   for (thread_state *at = registry.threads, *next; at; at = next) {
     next = at->next;
     if (at != this_thread) {
