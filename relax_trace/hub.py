@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import bisect
 import os
 import threading
 from typing import Protocol
@@ -27,7 +28,7 @@ class Member(Protocol):
     options: Options
     slot: int
     since: int
-    resumed: int
+    resumed: list[int]  # ticks, those before the last cycle taken out but for the last
     dumps: Dumps
 
     def notice(self, notice: NDArray[np.void]) -> None:
@@ -98,8 +99,11 @@ class Hub:
         vm, function, last = (int(notice[field]) for field in ("vm", "function", "start"))
         with self._lock:
             self._drain()
+            del member.resumed[: max(0, bisect.bisect(member.resumed, last) - 1)]
+            if not member.resumed or member.resumed[0] > last:
+                return member.dumps.split(vm, function, last)
             # what a pause left of a cycle stays: the next one began anew
-            broken_off = member.dumps.split(vm, function, member.resumed)
+            broken_off = member.dumps.split(vm, function, member.resumed[0])
             taken = member.dumps.split(vm, function, last)
             for tid, records in broken_off.threads.items():
                 rest = member.dumps.threads[tid]

@@ -44,7 +44,7 @@ class Recording:
         self.dumps = Dumps()
         self.slot = -1
         self.since = 0
-        self.resumed = 0  # ticks: when a schedule last began anew
+        self.resumed: list[int] = []  # ticks: when a schedule began anew
         self._everywhere = vm is None
         self._lock = threading.RLock()
         self._targets: dict[int, tuple[weakref.ref[Any], Attachment]] = {}
@@ -101,7 +101,8 @@ class Recording:
             if not self._paused or self._labels:
                 return
             self._paused = False
-            self.resumed = load().now()
+            if self.options.on_ready:
+                self.resumed.append(load().now())
             for vm in tuple(self._attached):
                 self._want(vm)
 
@@ -218,10 +219,9 @@ class Recording:
 
     def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended: hand over a cycle, or write a file."""
-        on_ready = self.options.on_ready
-        if notice["reason"] & CYCLE and on_ready and notice["start"] >= self.resumed:
+        if notice["reason"] & CYCLE and self.options.on_ready:
             labels = self._labels or self._labels_now()
-            on_ready(self._to_trace(hub.take(self, notice), labels))
+            self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
         if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
             dumps = hub.snapshot(self)
             why = self._why(dumps, notice)

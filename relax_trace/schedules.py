@@ -52,8 +52,9 @@ def schedule(*, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0) ->
     """Record ``active`` invocations after ``wait`` skipped ones and ``warmup`` forgotten ones.
 
     That is a cycle; there are ``repeat`` of them, or with 0 no end. Invocations are counted for
-    each VM and entry function by itself, from where the recording began or was resumed. The words
-    are those of ``torch.profiler.schedule``. Raises ``ValueError`` for a negative number, or if
-    nothing is active; ``TypeError`` for what is no integer.
+    each VM and entry function by itself, from where the recording began or was resumed; one inside
+    an invocation that is left out is left out with it, and not counted. The words are those of
+    ``torch.profiler.schedule``. Raises ``ValueError`` for a negative number, or if nothing is
+    active; ``TypeError`` for what is no integer.
     """
     return Schedule(wait, warmup, active, repeat)
