@@ -90,7 +90,7 @@ def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
 
 def _pattern(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be given as text, not as a {type(value).__name__}")
+        raise TypeError(f"{name} must be given as text, not as {type(value).__name__}")
     if not value or "\0" in value or value != value.encode("utf-8", "replace").decode():
         raise ValueError(f"{name} has a pattern that no name can match: {value!r}")
 

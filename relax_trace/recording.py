@@ -219,13 +219,14 @@ class Recording:
 
     def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended: hand over a cycle, or write a file."""
-        if notice["reason"] & CYCLE and self.options.on_ready:
-            labels = self._labels or self._labels_now()
-            self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
-        if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
-            dumps = hub.snapshot(self)
-            why = self._why(dumps, notice)
-            self._alarms.write(self._to_trace(dumps, self._labels or self._labels_now()), why)
+        labels = self._labels or self._labels_now()
+        try:  # the file first: what is handed over is no longer there
+            if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
+                dumps = hub.snapshot(self)
+                self._alarms.write(self._to_trace(dumps, labels), self._why(dumps, notice))
+        finally:
+            if notice["reason"] & CYCLE and self.options.on_ready:
+                self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
 
     def _why(self, dumps: Dumps, notice: NDArray[np.void]) -> str:
         number = int(notice["function"])
