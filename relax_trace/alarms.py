@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import time
@@ -13,6 +14,7 @@ from .trace import Trace
 _PAUSE = 10.0
 
 _log = logging.getLogger("relax_trace")
+_numbers = itertools.count(1)  # of files: two recordings may have one folder
 
 
 class Alarms:
@@ -22,7 +24,6 @@ class Alarms:
         self._folder = Path(folder)
         self._last = float("-inf")
         self._passed_over = 0
-        self._count = 0
 
     def wanted(self) -> bool:
         """Whether a file is due; if not, that is counted."""
@@ -33,8 +34,7 @@ class Alarms:
     def write(self, trace: Trace, why: str) -> None:
         """Write ``trace``, and log where, or why not: there is nobody to raise to."""
         self._last = time.monotonic()
-        self._count += 1
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{self._count}.npz"
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(_numbers)}.npz"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             trace.save(self._folder / name)

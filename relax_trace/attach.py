@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsIndex
 
 from .errors import InstrumentError
 from .import_hook import after_import
@@ -93,10 +93,11 @@ def recordable(vm: Any) -> Any:
 
 
 def _bare(module: Any) -> BareModule:
-    known = next((bare for bare in _bare_modules if bare.module.same_as(module)), None)
-    bare = known or BareModule(module)
-    _bare_modules.add(bare)
-    return bare
+    with _lock:
+        known = next((bare for bare in _bare_modules if bare.module.same_as(module)), None)
+        bare = known or BareModule(module)
+        _bare_modules.add(bare)
+        return bare
 
 
 def attach(vm: Any, give_up: Callable[[Any], None] | None = None) -> Attachment:
@@ -180,6 +181,7 @@ def _recorded_class(vm_class: Any) -> type:
         return type(vm_class.__name__, (vm_class, _recorded_class(VirtualMachine)), named)
     methods = {
         "__getitem__": _getitem(vm_class),
+        "__reduce_ex__": _reduce_ex,
         "save_function": _save_function(vm_class),
         "set_instrument": _set_instrument,
         "time_evaluator": _time_evaluator(vm_class),
@@ -197,6 +199,16 @@ def _getitem(vm_class: Any) -> Any:
         return function if key in _NOT_INVOCATIONS else _wrapper(vm, _attachments[vm], key)
 
     return getitem
+
+
+def _reduce_ex(vm: Any, protocol: SupportsIndex) -> Any:
+    """A copy of the VM is of the VM's own class: nothing would ever detach it."""
+    made = object.__reduce_ex__(vm, protocol)
+    if isinstance(made, str):
+        return made
+    make, arguments, *rest = made
+    own = _attachments[vm].vm_class
+    return (make, tuple(own if it is type(vm) else it for it in arguments), *rest)
 
 
 def _save_function(vm_class: Any) -> Any:

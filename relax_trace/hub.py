@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import bisect
 import os
 import threading
 from typing import Protocol
@@ -27,10 +28,14 @@ class Member(Protocol):
     options: Options
     slot: int
     since: int
+    resumed: list[int]  # ticks, those before the last cycle taken out but for the last
     dumps: Dumps
 
     def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended."""
+
+    def after_fork(self) -> None:
+        """In a child process: do without what a thread of the parent may hold."""
 
 
 class Hub:
@@ -53,21 +58,31 @@ class Hub:
                 load().begin()
             member.dumps = self._tables.tables()
             member.slot, member.since = slot, load().now()
-            self._running.append(member)
-            self._tell_recorder()
             if member.options.notified:
                 self._notices.listen()
+            self._running.append(member)
+            try:
+                self._tell_recorder()
+            except BaseException:
+                self._remove(member)
+                raise
 
     def leave(self, member: Member) -> None:
-        """Hand ``member`` what was recorded until now, and no more."""
-        self._notices.deliver()
+        """Hand ``member`` what was recorded until now, and no more; a second call does nothing."""
+        if member.options.notified:  # others need not wait for what a user's on_ready does
+            self._notices.deliver()
         with self._lock:
+            if member not in self._running:
+                return
             try:
                 self._drain()
             finally:
-                self._running.remove(member)
-                if self._running:
-                    self._tell_recorder()
+                self._remove(member)
+
+    def _remove(self, member: Member) -> None:
+        self._running.remove(member)
+        if self._running:
+            self._tell_recorder()
 
     def snapshot(self, member: Member) -> Dumps:
         """What ``member`` has by now; it goes on, and the recorder's ring keeps what it holds."""
@@ -81,9 +96,19 @@ class Hub:
 
     def take(self, member: Member, notice: NDArray[np.void]) -> Dumps:
         """Take out of ``member`` the cycle that ended with the invocation of ``notice``."""
+        vm, function, last = (int(notice[field]) for field in ("vm", "function", "start"))
         with self._lock:
             self._drain()
-            return member.dumps.split(*(int(notice[f]) for f in ("vm", "function", "start")))
+            del member.resumed[: max(0, bisect.bisect(member.resumed, last) - 1)]
+            if not member.resumed or member.resumed[0] > last:
+                return member.dumps.split(vm, function, last)
+            # what a pause left of a cycle stays: the next one began anew
+            broken_off = member.dumps.split(vm, function, member.resumed[0])
+            taken = member.dumps.split(vm, function, last)
+            for tid, records in broken_off.threads.items():
+                rest = member.dumps.threads[tid]
+                rest.invocations[:0], rest.ops[:0] = records.invocations, records.ops
+            return taken
 
     def _free_slot(self) -> int:
         """Not the last one used: a late record of its recording must not be taken for another's."""
@@ -131,12 +156,26 @@ class Hub:
         """Don't leave undone what the last invocations asked for."""
         self._notices.deliver()
 
-    def after_fork(self) -> None:
-        """In a child process: a thread that the child lacks may have held the lock."""
+    def before_fork(self) -> None:
+        """Let no other thread be in the middle of a drain: the child would have half of it."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Go on without the other threads."""
         self._lock = threading.Lock()
-        self._notices.after_fork()
+        for member in self._running:
+            member.after_fork()
+        self._notices.after_fork(any(member.options.notified for member in self._running))
 
 
 hub = Hub()
 atexit.register(hub.at_exit)
-os.register_at_fork(after_in_child=hub.after_fork)
+os.register_at_fork(
+    before=hub.before_fork,
+    after_in_parent=hub.after_fork_in_parent,
+    after_in_child=hub.after_fork_in_child,
+)

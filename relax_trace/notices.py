@@ -6,9 +6,12 @@ for what is then done with the trace.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import select
+import struct
+import termios
 import threading
 from collections.abc import Callable
 
@@ -39,48 +42,63 @@ class Notices:
 
     def __init__(self, act: Act) -> None:
         self._act = act
-        self._acting = threading.RLock()  # what acts may end a recording, which delivers
-        self._reader = -1
-        self._writer = -1
+        self._reader = self._writer = -1
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._taken = self._done = 0  # notices read from the pipe, and acted on
 
     def listen(self) -> None:
         """Have the recorder tell, and a thread listen; a second call does nothing."""
-        if self._reader >= 0:
+        if self._thread:
             return
-        self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        if self._reader < 0:
+            self._reader, self._writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        thread = threading.Thread(target=self._run, name="relax_trace", daemon=True)
+        thread.start()
+        self._thread = thread
         load().set_notify(self._writer)
-        threading.Thread(target=self._run, name="relax_trace", daemon=True).start()
 
     def deliver(self) -> None:
-        """Act on what was told until now; back when it is done, by whichever thread."""
-        if self._reader < 0:
+        """Wait until what was told by now has been acted on; not where that waits for itself."""
+        if self._thread in (None, threading.current_thread()):
             return
-        with self._acting:
-            while told := self._read():
-                self._try_to_act(np.frombuffer(told, _NOTICE)[0])
+        with self._changed:
+            told = self._taken + self._waiting()
+            self._changed.wait_for(lambda: self._done >= told)
+
+    def _waiting(self) -> int:
+        """Number of notices in the pipe."""
+        size = fcntl.ioctl(self._reader, termios.FIONREAD, bytes(struct.calcsize("i")))
+        return int(struct.unpack("i", size)[0]) // _NOTICE.itemsize
+
+    def _run(self) -> None:
+        told = select.poll()  # select() takes no file above 1023
+        told.register(self._reader, select.POLLIN)
+        while True:
+            told.poll()
+            with self._changed:
+                notice = np.frombuffer(os.read(self._reader, _NOTICE.itemsize), _NOTICE)[0]
+                self._taken += 1
+            self._try_to_act(notice)
+            with self._changed:
+                self._done += 1
+                self._changed.notify_all()
 
     def _try_to_act(self, notice: NDArray[np.void]) -> None:
         try:
             self._act(notice)
-        except Exception:  # the user's own code, or no memory
+        except BaseException:  # the user's own code, or no memory; this thread has to go on
             _log.exception("a recording's trace could not be handed over")
 
-    def _read(self) -> bytes:
-        try:
-            return os.read(self._reader, _NOTICE.itemsize)
-        except BlockingIOError:
-            return b""
-
-    def _run(self) -> None:
-        while True:
-            select.select([self._reader], [], [])
-            self.deliver()
-
-    def after_fork(self) -> None:
+    def after_fork(self, listen: bool) -> None:
         """In a child process: the pipe is the parent's, and the thread isn't there."""
-        self._acting = threading.RLock()
         if self._reader >= 0:
             os.close(self._reader)
             os.close(self._writer)
             self._reader = self._writer = -1
+        self._start_over()
+        if listen:
             self.listen()

@@ -37,6 +37,10 @@ class Options:
     slow_ns: int | None = None
 
     def __post_init__(self) -> None:
+        for name in self.names:
+            _pattern("names", name)
+        if self.functions is not None:
+            _pattern("functions", self.functions)
         _one_of("timing", self.timing, ("host", "synchronized"))
         _one_of("mode", self.mode, ("stop", "ring"))
         _integer("memory_limit", self.memory_limit)
@@ -82,6 +86,13 @@ class Options:
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
+
+
+def _pattern(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be given as text, not as {type(value).__name__}")
+    if not value or "\0" in value or value != value.encode("utf-8", "replace").decode():
+        raise ValueError(f"{name} has a pattern that no name can match: {value!r}")
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> None:

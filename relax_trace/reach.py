@@ -18,7 +18,8 @@ from typing import Any
 from .import_hook import after_import
 
 _log = logging.getLogger("relax_trace")
-_known: weakref.WeakSet[Any] = weakref.WeakSet()
+# Not a WeakSet: iterating over that fails where another thread makes a VM meanwhile.
+_known: set[weakref.ref[Any]] = set()
 _listeners: list[Callable[[Any], None]] = []
 _made_before_us = "tvm.runtime.vm" in sys.modules
 
@@ -27,7 +28,7 @@ def listen(listener: Callable[[Any], None]) -> None:
     """Have ``listener(vm)`` called for every VM of the process, now and later."""
     _listeners.append(listener)
     for vm in every_vm():
-        listener(vm)
+        _try_to_tell(listener, vm)
 
 
 def forget(listener: Callable[[Any], None]) -> None:
@@ -42,9 +43,11 @@ def every_vm() -> list[Any]:
         from tvm.runtime.vm import VirtualMachine
 
         found = [vm for vm in gc.get_objects() if issubclass(type(vm), VirtualMachine)]
-        _known.update(vm for vm in found if "module" in vars(vm))
+        for vm in found:
+            if "module" in vars(vm):
+                _know(vm)
         _made_before_us = False
-    return list(_known)
+    return [vm for known in tuple(_known) if (vm := known()) is not None]
 
 
 def vm_of_module(module: Any) -> Any | None:
@@ -52,8 +55,12 @@ def vm_of_module(module: Any) -> Any | None:
     return next((vm for vm in every_vm() if vm.module.same_as(module)), None)
 
 
+def _know(vm: Any) -> None:
+    _known.add(weakref.ref(vm, _known.discard))
+
+
 def _tell(vm: Any) -> None:
-    _known.add(vm)
+    _know(vm)
     for listener in tuple(_listeners):
         _try_to_tell(listener, vm)
 
@@ -76,18 +83,25 @@ def _watch(module: ModuleType) -> None:
 
     vm_class.__init__ = init
     for name in ("__getitem__", "invoke_closure", "invoke_stateful", "time_evaluator"):
-        setattr(vm_class, name, _noticed(name, getattr(vm_class, name)))
+        setattr(vm_class, name, _noticed(vm_class, name))
 
 
-def _noticed(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _noticed(vm_class: Any, name: str) -> Callable[..., Any]:
     """The method of a VM that may not be known of yet."""
+    method = getattr(vm_class, name)
 
     @functools.wraps(method)
     def call(vm: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _listeners or vm in _known:
+        if not _listeners or weakref.ref(vm) in _known:
             return method(vm, *args, **kwargs)
+        before = type(vm)
         _tell(vm)
-        return getattr(vm, name)(*args, **kwargs)  # it may be of another class by now
+        if type(vm) is before:
+            return method(vm, *args, **kwargs)
+        # It is of another class by now, with one between the user's own, which have had their
+        # turn, and TVM's.
+        order = type(vm).__mro__
+        return getattr(order[order.index(vm_class) - 1], name)(vm, *args, **kwargs)
 
     return call
 

@@ -25,6 +25,7 @@ from .notices import CYCLE, FAILED, SLOW
 from .options import MEMORY_LIMIT, Mode, Options, Timing
 from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
+from .recorder.native import load
 from .recorder.records import Clock, Share
 from .schedules import Schedule
 from .trace import ABORTED, Trace
@@ -43,6 +44,7 @@ class Recording:
         self.dumps = Dumps()
         self.slot = -1
         self.since = 0
+        self.resumed: list[int] = []  # ticks: when a schedule began anew
         self._everywhere = vm is None
         self._lock = threading.RLock()
         self._targets: dict[int, tuple[weakref.ref[Any], Attachment]] = {}
@@ -50,8 +52,11 @@ class Recording:
         self._module = None  # but a VM's module, which nothing else may hold
         self._alarms = Alarms(options.snapshots) if options.snapshots is not None else None
         self._paused = False
-        self._labels: Labels | None = None  # once it has ended
+        self._labels: Labels | None = None  # once stop() was called
+        self._ended = False
         self._trace: Trace | None = None
+        if vm is None and name is not None:
+            raise ValueError("name is what one VM is called: say which, with record(vm, name=...)")
         target = None if vm is None else attach.recordable(vm)
         if isinstance(target, attach.BareModule):
             if not options.held:
@@ -64,7 +69,7 @@ class Recording:
             else:
                 self._take(target, name)
         except BaseException:
-            hub.leave(self)
+            self.stop()
             raise
 
     def __enter__(self) -> Recording:
@@ -96,27 +101,30 @@ class Recording:
             if not self._paused or self._labels:
                 return
             self._paused = False
+            if self.options.on_ready:
+                self.resumed.append(load().now())
             for vm in tuple(self._attached):
                 self._want(vm)
 
     def stop(self) -> None:
         """End the recording and leave the VMs as they were; a second call does nothing.
 
-        Cycles of a schedule that are complete have been handed to ``on_ready`` by then. Raises
-        ``InstrumentError`` if something else took the VM's instrument meanwhile; ``trace`` then
-        holds what was recorded before.
+        Cycles of a schedule that are complete have been handed to ``on_ready`` by then, unless
+        that is what calls this: then they are in ``trace``. Raises ``InstrumentError`` if something
+        else took the VM's instrument meanwhile; ``trace`` then holds what was recorded before.
         """
         with self._lock:
-            if self._labels:
-                return
-            self._labels = self._labels_now()  # while the threads are there to be named
-            if self._everywhere:
-                reach.forget(self._add)
-            self._unwant()
+            if not self._labels:
+                self._labels = self._labels_now()  # while the threads are there to be named
+                if self._everywhere:
+                    reach.forget(self._add)
+                self._unwant()
         try:
-            hub.leave(self)
+            hub.leave(self)  # a second call too: it is not to return before the first is done
         finally:
-            taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
+            with self._lock:
+                self._ended = True
+                taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
         if taken:
             self._say_taken()
 
@@ -125,9 +133,11 @@ class Recording:
 
         An invocation that is running has the flag ``OPEN``.
         """
-        if self._labels:
-            return self.trace
-        return self._to_trace(hub.snapshot(self), self._labels_now())
+        with self._lock:
+            if self._ended:
+                return self.trace
+            dumps = hub.snapshot(self)
+        return self._to_trace(dumps, self._labels or self._labels_now())
 
     @property
     def trace(self) -> Trace:
@@ -135,16 +145,17 @@ class Recording:
 
         Raises ``RuntimeError`` while the recording runs.
         """
-        if self._trace is None:
-            if not self._labels:
-                raise RuntimeError(
-                    "the trace is there once the recording has ended: leave the `with`, "
-                    "or take a snapshot()"
-                )
-            self._trace = self._to_trace(self.dumps, self._labels)
-            self.dumps = Dumps()  # as large as the trace, and of no more use
-            self._warn_if_empty(self._trace)
-        return self._trace
+        with self._lock:
+            if self._trace is None:
+                if not self._ended or not self._labels:
+                    raise RuntimeError(
+                        "the trace is there once the recording has ended: leave the `with`, "
+                        "or take a snapshot()"
+                    )
+                self._trace = self._to_trace(self.dumps, self._labels)
+                self.dumps = Dumps()  # as large as the trace, and of no more use
+                self._warn_if_empty(self._trace)
+            return self._trace
 
     # ---- VMs come and go ----
 
@@ -189,6 +200,8 @@ class Recording:
     def _give_up(self, vm: Any) -> None:
         """The program sets an instrument of its own on a VM that it didn't ask us to record."""
         with self._lock:
+            if vm not in self._attached:
+                return  # it ended meanwhile
             attach.unwant(vm, attach.attachment_of(vm), self.slot)
             self._detach(vm)
         _log.warning("a VirtualMachine was given an instrument: its ops are recorded no more")
@@ -206,25 +219,33 @@ class Recording:
 
     def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended: hand over a cycle, or write a file."""
-        if notice["reason"] & CYCLE and self.options.on_ready:
-            labels = self._labels or self._labels_now()
-            self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
-        if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
-            dumps = hub.snapshot(self)
-            why = self._why(dumps, notice)
-            self._alarms.write(self._to_trace(dumps, self._labels or self._labels_now()), why)
+        labels = self._labels or self._labels_now()
+        try:  # the file first: what is handed over is no longer there
+            if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
+                dumps = hub.snapshot(self)
+                self._alarms.write(self._to_trace(dumps, labels), self._why(dumps, notice))
+        finally:
+            if notice["reason"] & CYCLE and self.options.on_ready:
+                self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
 
     def _why(self, dumps: Dumps, notice: NDArray[np.void]) -> str:
-        function = dumps.name_texts[int(notice["function"]) - 1]
+        number = int(notice["function"])
+        function = dumps.name_texts[number - 1] if number else "(unknown)"
         if notice["reason"] & FAILED:
             return f"{function!r} failed"
         took = int(notice["end"] - notice["start"]) * Clock.of(dumps).rate
         return f"{function!r} took {took / 1e6:.3f} ms"
 
+    def after_fork(self) -> None:
+        """In a child process: a thread that the child lacks may have held the lock."""
+        self._lock = threading.RLock()
+
     # ---- dumps to a trace ----
 
     def _labels_now(self) -> Labels:
-        return labels_now([attachment for _, attachment in self._targets.values()])
+        with self._lock:  # VMs may come meanwhile
+            attachments = [attachment for _, attachment in self._targets.values()]
+        return labels_now(attachments)
 
     def _to_trace(self, dumps: Dumps, labels: Labels) -> Trace:
         trace = to_trace(dumps, Share(self.slot, self.since), with_suffixes(labels))
@@ -290,7 +311,8 @@ def record(  # noqa: PLR0913 - each is one word to say about a recording
     in ``trace.losses``.
 
     ``schedule``: which invocations to record, see :func:`schedule`; ``on_ready(trace)`` is called,
-    on a thread of its own, with each cycle of a function on a VM. ``functions``: record only
+    on a thread of its own, with each cycle of a function on a VM (with several as one, where it
+    falls thousands behind). ``functions``: record only
     invocations of the entry functions that match this shell pattern. ``names``: keep only calls
     that match one of these patterns. ``shortest_ns``: keep only calls that took this long, in ns.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 
 
@@ -24,6 +24,16 @@ class Schedule:
     active: int
     repeat: int
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            number = getattr(self, field.name)
+            if not isinstance(number, int):
+                raise TypeError(f"{field.name} must be an integer, not a {type(number).__name__}")
+            if not 0 <= number < 1 << 32:
+                raise ValueError(f"{field.name} must be from 0 to 4294967295, not {number}")
+        if self.active == 0:
+            raise ValueError("active must be at least 1: with 0 nothing would be recorded")
+
     def __call__(self, step: int) -> Action:
         """What to do with invocation number ``step``, counted from 0.
 
@@ -42,20 +52,9 @@ def schedule(*, wait: int = 0, warmup: int = 0, active: int, repeat: int = 0) ->
     """Record ``active`` invocations after ``wait`` skipped ones and ``warmup`` forgotten ones.
 
     That is a cycle; there are ``repeat`` of them, or with 0 no end. Invocations are counted for
-    each VM and entry function by itself, from where the recording began or was resumed. The words
-    are those of ``torch.profiler.schedule``. Raises ``ValueError`` for a negative number, or if
-    nothing is active; ``TypeError`` for what is no integer.
+    each VM and entry function by itself, from where the recording began or was resumed; one inside
+    an invocation that is left out is left out with it, and not counted. The words are those of
+    ``torch.profiler.schedule``. Raises ``ValueError`` for a negative number, or if nothing is
+    active; ``TypeError`` for what is no integer.
     """
-    for name, number in {
-        "wait": wait,
-        "warmup": warmup,
-        "active": active,
-        "repeat": repeat,
-    }.items():
-        if not isinstance(number, int):
-            raise TypeError(f"{name} must be an integer, not a {type(number).__name__}")
-        if not 0 <= number < 1 << 32:
-            raise ValueError(f"{name} must be from 0 to 4294967295, not {number}")
-    if active == 0:
-        raise ValueError("active must be at least 1: with 0 nothing would be recorded")
     return Schedule(wait, warmup, active, repeat)

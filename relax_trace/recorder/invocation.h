@@ -162,7 +162,7 @@ static decision enter(entry_point* point, const entry** name, const TVMFFIAny* a
   bool outermost = vm->active++ == 0;
   /* no two threads run one VM at a time: the one that ran it bare is out of it */
   if (outermost && !has_open_op(vm)) atomic_store(&vm->bare_thread, 0);
-  if (vm->wishes) {
+  if (vm->wishes && (outermost || vm->armed)) { /* inside one that runs bare, it does too */
     *name = name_of_entry(point, arguments, count);
     decided = decide(vm, *name);
   }

@@ -259,6 +259,7 @@ static void after_fork_in_parent(void) {
 
 static void after_fork_in_child(void) {
   after_fork_in_parent();
+  atomic_store(&notice_pipe, -1); /* the parent's: it would act on what the child does */
   for (thread_state *at = registry.threads, *next; at; at = next) {
     next = at->next;
     if (at != this_thread) {
