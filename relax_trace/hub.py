@@ -42,7 +42,7 @@ class Hub:
     """Gives every recording its slot, every dump, and the notices that are for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._running: list[Member] = []
         self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
         self._last_slot = -1
@@ -166,7 +166,7 @@ class Hub:
 
     def after_fork_in_child(self) -> None:
         """Go on without the other threads."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for member in self._running:
             member.after_fork()
         self._notices.after_fork(any(member.options.notified for member in self._running))
