@@ -57,6 +57,8 @@ class Hub:
             else:
                 load().begin()
             member.dumps = self._tables.tables()
+            if self._running:
+                member.dumps.losses_before = self._tables.losses
             member.slot, member.since = slot, load().now()
             if member.options.notified:
                 self._notices.listen()
@@ -91,7 +93,8 @@ class Hub:
                 self._drain()
                 return member.dumps.copy()
             copy = member.dumps.copy()
-            copy.add(bytes(load().dump(*copy.counts, _EVERYTHING, True)))
+            dump = bytes(load().dump(*copy.counts, _EVERYTHING, True))
+            copy.add_to_ring(dump, member.options.limit)
             return copy
 
     def take(self, member: Member, notice: NDArray[np.void]) -> Dumps:
@@ -137,13 +140,14 @@ class Hub:
         more = True
         while more:
             dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, False))
-            for dumps in (self._tables, *(member.dumps for member in self._running)):
-                dumps.add(dump)
+            self._tables.add(dump)
+            for member in self._running:
+                if member.options.mode == "ring":
+                    member.dumps.add_to_ring(dump, member.options.limit)
+                else:
+                    member.dumps.add(dump)
             more = self._tables.more
             self._tables.threads.clear()
-        for member in self._running:
-            if member.options.mode == "ring":
-                member.dumps.trim(member.options.limit)
 
     def _notice(self, notice: NDArray[np.void]) -> None:
         with self._lock:

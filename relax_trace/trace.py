@@ -114,6 +114,9 @@ class Losses:
     def __add__(self, other: Losses) -> Losses:
         return Losses(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
+    def __sub__(self, other: Losses) -> Losses:
+        return Losses(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
+
 
 @dataclass(frozen=True)
 class Trace:

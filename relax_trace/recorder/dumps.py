@@ -6,9 +6,9 @@ is checked against what is there before anything is read or allocated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +70,8 @@ OP = np.dtype(
         ("flags", "<u2"),
     ]
 )
+_Piece: TypeAlias = "tuple[NDArray[np.void], list[NDArray[np.void]]]"
+
 _MORE = 1  # header flag: records were left for the next dump
 
 
@@ -81,6 +83,7 @@ class Dumps:
     first: NDArray[np.void] | None = None
     now: NDArray[np.void] | None = None
     losses: Losses = field(default_factory=Losses)
+    losses_before: Losses = field(default_factory=Losses)  # what is no loss of this recording's
     more: bool = False
     name_flags: list[int] = field(default_factory=list)
     name_texts: list[str] = field(default_factory=list)
@@ -114,24 +117,36 @@ class Dumps:
         threads = {tid: records.split(vm, function, until) for tid, records in self.threads.items()}
         return replace(self.tables(), **self._counts(), threads=threads)
 
-    def trim(self, limit: int) -> None:
-        """Keep the newest records, a dump's worth at a time: about ``limit`` bytes of them."""
-        pieces = [
-            (int(piece["end"][-1]), piece.nbytes, list_)
-            for records in self.threads.values()
-            for list_ in (records.invocations, records.ops)
-            for piece in list_
-            if len(piece)
-        ]
-        excess = sum(size for _, size, _ in pieces) - limit
-        for _, size, list_ in sorted(pieces, key=lambda piece: piece[0]):
-            if excess <= 0:
-                return
-            list_.pop(0)
-            excess -= size
+    def add_to_ring(self, dump: bytes, limit: int) -> None:
+        """Take in the next dump, and keep the newest records: about ``limit`` bytes of them.
+
+        Where some were overwritten since the last dump, what came before that gap goes as well.
+        """
+        overwritten, older = self.losses.overwritten, list(self._pieces())
+        self.add(dump)
+        if self.losses.overwritten > overwritten:
+            self._forget(older)
+        held = sorted(self._pieces(), key=lambda piece: int(piece[0]["end"][-1]))
+        excess = sum(piece.nbytes for piece, _ in held) - limit
+        sizes = np.cumsum([0, *(piece.nbytes for piece, _ in held)])
+        self._forget(held[: int(np.searchsorted(sizes, excess))])
+
+    def _forget(self, old: Iterable[_Piece]) -> None:
+        for gone, pieces in old:
+            pieces[:] = [piece for piece in pieces if piece is not gone]
+            if gone.dtype == OP:
+                count = Losses(overwritten=len(gone))
+                self.losses, self.losses_before = self.losses + count, self.losses_before - count
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """Each dump's records of a thread that has any, with the list that they are in."""
+        for records in self.threads.values():
+            for pieces in (records.invocations, records.ops):
+                yield from ((piece, pieces) for piece in pieces if len(piece))
 
     def _counts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("pid", "first", "now", "losses", "more")}
+        names = ("pid", "first", "now", "losses", "losses_before", "more")
+        return {name: getattr(self, name) for name in names}
 
     def add(self, dump: bytes) -> None:
         """Take in the next dump, or raise ``TraceFileError`` and take in nothing."""
@@ -150,12 +165,8 @@ class Dumps:
         if self.first is None:
             self.first = header["first"]
         self.now = header["now"]
-        self.losses = Losses(
-            int(header["dropped_ops"]),
-            int(header["dropped_invocations"]),
-            int(header["lost_signatures"]),
-            int(header["overwritten_ops"]),
-        )
+        counters = ("dropped_ops", "dropped_invocations", "lost_signatures", "overwritten_ops")
+        self.losses = Losses(*(int(header[name]) for name in counters)) - self.losses_before
         self.more = bool(header["flags"] & _MORE)
         self.name_flags += names
         self.name_texts += texts

@@ -176,6 +176,7 @@ def _caveats(trace: Trace, listed: Index) -> dict[str, str]:
     losses = {
         "Calls dropped": trace.losses.ops,
         "Invocations dropped": trace.losses.invocations,
+        "Calls overwritten by newer ones": trace.losses.overwritten,
         "Calls without argument shapes": trace.losses.signatures,
     }
     lines = {key: str(number) for key, number in losses.items() if number}

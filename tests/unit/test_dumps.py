@@ -23,6 +23,7 @@ from relax_trace.signature import TENSOR
 from relax_trace.trace import ABORTED, BUILTIN, EXTERN, FAILED, FUNCTION, IMPLICIT, KERNEL, OPEN
 
 HEADER = 152
+OVERWRITTEN = 104  # where the header counts the calls that were
 LABELS = Labels({1: "vm", 2: "other"}, {}, ("_dnnl",), "test", {})
 ALWAYS = Share()
 NAMES = [("main", 2), ("add", 0), ("vm.builtin.alloc_storage", 1), ("packed", 4), ("ü: \x1b", 0)]
@@ -197,8 +198,8 @@ def test_a_cycle_is_taken_out_with_its_calls() -> None:
     assert rest.start.tolist() == [1510, 1710]
 
 
-def test_trimming_keeps_the_newest() -> None:
-    """As many whole dumps as the limit allows, oldest first out."""
+def test_a_ring_keeps_the_newest() -> None:
+    """As many whole dumps as the limit allows, oldest first out; none from before a gap."""
     taken = Dumps()
     for number in range(1, 5):
         begin = 1000 * number
@@ -206,11 +207,17 @@ def test_trimming_keeps_the_newest() -> None:
         ops: list[Op] = [(begin + 100, begin + 200, 2, 1, number, 1, 0)] * 10
         first = (1, 1) if number == 1 else (len(NAMES) + 1, 2)
         tables = {} if number == 1 else {"names": [], "signatures": ()}
-        taken.add(dump_of([(5, "t", calls, ops)], first=first, **tables))
-    taken.trim(2 * (10 * 32 + 56))
+        dump = dump_of([(5, "t", calls, ops)], first=first, **tables)
+        taken.add_to_ring(dump, 2 * (10 * 32 + 56))
     trace = to_trace(taken, ALWAYS, LABELS)
     assert trace.invocations.start.tolist() == [4000, 5000]
     assert len(trace) == 20
+    assert trace.losses.overwritten == 9 + 20
+    dump = dump[:OVERWRITTEN] + struct.pack("<Q", 9 + 7) + dump[OVERWRITTEN + 8 :]
+    taken.add_to_ring(dump, 1 << 20)
+    trace = to_trace(taken, ALWAYS, LABELS)
+    assert trace.invocations.start.tolist() == [5000]
+    assert trace.losses.overwritten == 9 + 20 + 7 + 20
 
 
 def test_a_thread_id_that_is_used_again() -> None:
