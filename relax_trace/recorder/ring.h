@@ -33,7 +33,8 @@ static uint64_t thread_age(const thread_state* thread) {
 /* The ended thread with the oldest chunk, or NULL. It is the last one, unless the records that put it
  * there are gone: then it moves, past those only that will be overwritten before it. */
 static thread_state* oldest_ended(void) {
-  for (thread_state* last; (last = registry.last) && atomic_load(&last->finished);) {
+  thread_state* last = registry.last;
+  for (; last && atomic_load(&last->finished); last = registry.last) {
     uint64_t age = thread_age(last);
     thread_state* behind = last->previous;
     if (age <= last->age) return last;

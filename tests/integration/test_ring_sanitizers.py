@@ -133,6 +133,30 @@ def test_draining_and_copying_at_once(
 
 
 @each_sanitizer
+def test_the_oldest_go_first_whoever_wrote_them(
+    builds: Builds, tmp_path: Path, sanitizer: str
+) -> None:
+    """Four threads wrote by turns, two of them have ended: of each as much is left, to a chunk."""
+    played = play(builds, sanitizer, "ring_turns", 1, tmp_path)
+    check_counted(played)
+    (snapshot,) = check_snapshots(tmp_path)
+    *turns, alone = sorted(len(np.concatenate(t.ops)) for t in snapshot.threads.values())
+    assert alone == 90 * 60
+    assert len(turns) == 4
+    assert 0 < turns[0] <= turns[-1] < 20 * 60
+    assert turns[-1] - turns[0] <= 128
+
+
+@each_sanitizer
+def test_a_writer_does_not_wait_for_a_dump(builds: Builds, tmp_path: Path, sanitizer: str) -> None:
+    """While the recorder's lock is held it goes on, beyond the limit, and then makes up for it."""
+    played = play(builds, sanitizer, "ring_held", 1, tmp_path)
+    check_counted(played)
+    check_snapshots(tmp_path)
+    assert (played.dumps.losses.ops, played.dumps.losses.invocations) == (0, 0)
+
+
+@each_sanitizer
 @each_seed
 def test_threads_that_come_and_go(
     builds: Builds, tmp_path: Path, sanitizer: str, seed: int

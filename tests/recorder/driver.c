@@ -25,6 +25,8 @@ static const struct {
     {"deep", play_deep},
     {"ring", play_ring},
     {"ring_drained", play_ring_drained},
+    {"ring_turns", play_ring_turns},
+    {"ring_held", play_ring_held},
     {"ring_churn", play_ring_churn},
     {"ring_crowd", play_ring_crowd},
     {"slots", play_slots},

@@ -86,10 +86,20 @@ size_t recorder_bytes(void) { return atomic_load(&record_bytes) + atomic_load(&t
 
 size_t allocated_bytes(void) { return atomic_load(&allocated); }
 
-int recorder_threads(void) {
+static int count_threads(bool finished_only) {
   int count = 0;
   pthread_mutex_lock(&registry.lock);
-  for (const thread_state* at = registry.threads; at; at = at->next) ++count;
+  for (const thread_state* at = registry.threads; at; at = at->next) {
+    count += at->finished || !finished_only;
+  }
   pthread_mutex_unlock(&registry.lock);
   return count;
+}
+
+int recorder_threads(void) { return count_threads(false); }
+
+int recorder_finished(void) { return count_threads(true); }
+
+void hold_registry(bool hold) {
+  (hold ? pthread_mutex_lock : pthread_mutex_unlock)(&registry.lock);
 }

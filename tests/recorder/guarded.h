@@ -16,8 +16,12 @@ void pretend_thread_id(long id);
 /* Bytes that the recorder counts as in use, those of names and signatures included. */
 size_t recorder_bytes(void);
 
-/* Number of threads that the recorder keeps something of. */
+/* Number of threads that the recorder keeps something of, and of those among them that have ended. */
 int recorder_threads(void);
+int recorder_finished(void);
+
+/* Take the lock under which the recorder dumps, or let it go. */
+void hold_registry(bool hold);
 
 /* Bytes that it has asked the allocator for and not given back. */
 size_t allocated_bytes(void);

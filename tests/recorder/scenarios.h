@@ -23,6 +23,8 @@ void play_deep(uint64_t seed);   /* calls and invocations nested deeper than is 
 /* ring.c: the newest records within the limit */
 void play_ring(uint64_t seed);         /* several threads, and one that takes snapshots */
 void play_ring_drained(uint64_t seed); /* and one that drains as well */
+void play_ring_turns(uint64_t seed);   /* several that write by turns, and then one alone */
+void play_ring_held(uint64_t seed);    /* while somebody holds the recorder's lock */
 void play_ring_churn(uint64_t seed);   /* threads that come and go by the hundred */
 void play_ring_crowd(uint64_t seed);   /* more threads than there is room for */
 
