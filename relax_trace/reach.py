@@ -18,8 +18,9 @@ from typing import Any
 from .import_hook import after_import
 
 _log = logging.getLogger("relax_trace")
-# Not a WeakSet: iterating over that fails where another thread makes a VM meanwhile.
-_known: set[weakref.ref[Any]] = set()
+# In the order in which they were made. Not a WeakSet, for it has none, and iterating over it fails
+# where another thread makes a VM meanwhile.
+_known: dict[weakref.ref[Any], None] = {}
 _listeners: list[Callable[[Any], None]] = []
 _made_before_us = "tvm.runtime.vm" in sys.modules
 
@@ -56,7 +57,11 @@ def vm_of_module(module: Any) -> Any | None:
 
 
 def _know(vm: Any) -> None:
-    _known.add(weakref.ref(vm, _known.discard))
+    _known[weakref.ref(vm, _gone)] = None
+
+
+def _gone(known: weakref.ref[Any]) -> None:
+    _known.pop(known, None)
 
 
 def _tell(vm: Any) -> None:

@@ -8,12 +8,11 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
 import pytest
-import tvm
 from tvm import relax
 
 import relax_trace
+from integration.lengths import lengths, vector
 from integration.small_vms import (
     CALL,
     MAIN,
@@ -35,21 +34,6 @@ from relax_trace.trace import ABORTED, FAILED, IMPLICIT
 
 X = (1.0, 2.0, 3.0, 4.0)
 RECORDED = (Action.RECORD, Action.RECORD_AND_DELIVER)
-
-
-def vector(length: int) -> tvm.runtime.Tensor:
-    """A vector whose length tells which invocation it was for."""
-    return tvm.runtime.tensor(np.ones(length, "float32"))
-
-
-def lengths(trace: Trace) -> list[int]:
-    """What each invocation of ``dynamic()`` was given, from the first call that says it."""
-    found = []
-    for i in range(len(trace.invocations)):
-        of_add = (trace.invocation == i) & (trace.name == trace.names.index("add"))
-        text = trace.signatures.texts[int(trace.signature[of_add][0])].decode()
-        found.append(int(text.split("]")[0].removeprefix("float32[")))
-    return found
 
 
 def expected(plan: Schedule, steps: int) -> tuple[list[list[int]], list[int]]:
