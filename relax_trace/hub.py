@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import bisect
 import os
 import threading
+import time
 from typing import Protocol
 
 import numpy as np
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from .errors import RelaxTraceError
 from .notices import Notices
 from .options import Options
+from .recorder.cycles import take_cycles
 from .recorder.dumps import Dumps
 from .recorder.native import load
 
 _DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
 _EVERYTHING = 1 << 62  # bytes
 _SLOTS = 32  # wishes.h
+_EXIT_SECONDS = 5.0  # that a program may be held up for when it ends
 
 
 class Member(Protocol):
@@ -28,7 +30,6 @@ class Member(Protocol):
     options: Options
     slot: int
     since: int
-    resumed: list[int]  # ticks, those before the last cycle taken out but for the last
     dumps: Dumps
 
     def notice(self, notice: NDArray[np.void]) -> None:
@@ -46,6 +47,7 @@ class Hub:
         self._running: list[Member] = []
         self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
         self._last_slot = -1
+        self.deadline = float("inf")  # after which no more cycles are handed over
         self._notices = Notices(self._notice)
 
     def join(self, member: Member) -> None:
@@ -72,7 +74,7 @@ class Hub:
     def leave(self, member: Member) -> None:
         """Hand ``member`` what was recorded until now, and no more; a second call does nothing."""
         if member.options.notified:  # others need not wait for what a user's on_ready does
-            self._notices.deliver()
+            self._notices.deliver(member.slot)
         with self._lock:
             if member not in self._running:
                 return
@@ -97,21 +99,11 @@ class Hub:
             copy.add_to_ring(dump, member.options.limit)
             return copy
 
-    def take(self, member: Member, notice: NDArray[np.void]) -> Dumps:
-        """Take out of ``member`` the cycle that ended with the invocation of ``notice``."""
-        vm, function, last = (int(notice[field]) for field in ("vm", "function", "start"))
+    def take_cycles(self, member: Member) -> list[Dumps]:
+        """Take out of ``member`` the cycles of its schedule that are complete."""
         with self._lock:
             self._drain()
-            del member.resumed[: max(0, bisect.bisect(member.resumed, last) - 1)]
-            if not member.resumed or member.resumed[0] > last:
-                return member.dumps.split(vm, function, last)
-            # what a pause left of a cycle stays: the next one began anew
-            broken_off = member.dumps.split(vm, function, member.resumed[0])
-            taken = member.dumps.split(vm, function, last)
-            for tid, records in broken_off.threads.items():
-                rest = member.dumps.threads[tid]
-                rest.invocations[:0], rest.ops[:0] = records.invocations, records.ops
-            return taken
+            return take_cycles(member.dumps, member.slot)
 
     def _free_slot(self) -> int:
         """Not the last one used: a late record of its recording must not be taken for another's."""
@@ -157,7 +149,8 @@ class Hub:
                 member.notice(notice)
 
     def at_exit(self) -> None:
-        """Don't leave undone what the last invocations asked for."""
+        """Don't leave undone what the last invocations asked for, but cycles may be many."""
+        self.deadline = time.monotonic() + _EXIT_SECONDS
         self._notices.deliver()
 
     def before_fork(self) -> None:

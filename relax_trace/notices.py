@@ -6,6 +6,7 @@ for what is then done with the trace.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -34,6 +35,9 @@ _NOTICE = np.dtype(
 )
 _log = logging.getLogger("relax_trace")
 
+_MOST = 2048  # notices that a pipe holds, 64 KiB
+_NOW = (1 << 64) - 1  # ticks, later than any recording's beginning
+
 Act = Callable[[NDArray[np.void]], None]
 
 
@@ -61,13 +65,30 @@ class Notices:
         self._thread = thread
         load().set_notify(self._writer)
 
-    def deliver(self) -> None:
-        """Wait until what was told by now has been acted on; not where that waits for itself."""
+    def deliver(self, slot: int | None = None) -> None:
+        """Wait until what was told by now has been acted on; not where that waits for itself.
+
+        With a ``slot``, look for cycles of its recording in any case: a pipe that was full may not
+        have taken the word of the last one.
+        """
         if self._thread in (None, threading.current_thread()):
             return
+        if slot is not None:
+            self._tell(slot)
         with self._changed:
             told = self._taken + self._waiting()
             self._changed.wait_for(lambda: self._done >= told)
+
+    def _tell(self, slot: int) -> None:
+        notice = np.zeros(1, _NOTICE)
+        notice["start"], notice["slot"], notice["reason"] = _NOW, slot, CYCLE
+        room = select.poll()
+        room.register(self._writer, select.POLLOUT)
+        written = False
+        while not written:
+            room.poll()
+            with contextlib.suppress(BlockingIOError):  # the recorder was faster
+                written = os.write(self._writer, notice.tobytes()) > 0
 
     def _waiting(self) -> int:
         """Number of notices in the pipe."""
@@ -80,11 +101,12 @@ class Notices:
         while True:
             told.poll()
             with self._changed:
-                notice = np.frombuffer(os.read(self._reader, _NOTICE.itemsize), _NOTICE)[0]
-                self._taken += 1
-            self._try_to_act(notice)
+                notices = np.frombuffer(os.read(self._reader, _MOST * _NOTICE.itemsize), _NOTICE)
+                self._taken += len(notices)
+            for notice in _condensed(notices):
+                self._try_to_act(notice)
             with self._changed:
-                self._done += 1
+                self._done += len(notices)
                 self._changed.notify_all()
 
     def _try_to_act(self, notice: NDArray[np.void]) -> None:
@@ -102,3 +124,14 @@ class Notices:
         self._start_over()
         if listen:
             self.listen()
+
+
+def _condensed(notices: NDArray[np.void]) -> NDArray[np.void]:
+    """One word about cycles is enough for all that are complete by then: the last in each slot."""
+    kept = notices.copy()
+    cycles = (kept["reason"] & CYCLE) > 0
+    for slot in np.unique(kept["slot"][cycles]):
+        earlier = np.flatnonzero(cycles & (kept["slot"] == slot))[:-1]
+        kept["reason"][earlier] &= np.uint32(~CYCLE & 0xFFFFFFFF)
+    left: NDArray[np.void] = kept[kept["reason"] > 0]
+    return left

@@ -12,6 +12,7 @@ from .trace import Trace
 
 Timing = Literal["host", "synchronized"]
 Mode = Literal["stop", "ring"]
+OnReady = Callable[[Trace], object]
 
 MEMORY_LIMIT = 256 << 20  # bytes: room for some 8 million ops
 SMALLEST_LIMIT = 1 << 20  # bytes: below, a thread's own tables leave no room for its ops
@@ -29,7 +30,7 @@ class Options:
     memory_limit: int = MEMORY_LIMIT
     mode: Mode = "stop"
     schedule: Schedule | None = None
-    on_ready: Callable[[Trace], object] | None = None
+    on_ready: OnReady | None = None
     functions: str | None = None
     names: tuple[str, ...] = ()
     shortest_ns: int = 0

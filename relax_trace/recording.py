@@ -6,9 +6,10 @@ import fnmatch
 import logging
 import os
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -22,10 +23,9 @@ from .errors import InstrumentError, RelaxTraceWarning
 from .hub import hub
 from .labels import labels_now, with_suffixes
 from .notices import CYCLE, FAILED, SLOW
-from .options import MEMORY_LIMIT, Mode, Options, Timing
+from .options import MEMORY_LIMIT, Mode, OnReady, Options, Timing
 from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
-from .recorder.native import load
 from .recorder.records import Clock, Share
 from .schedules import Schedule
 from .trace import ABORTED, Trace
@@ -44,7 +44,6 @@ class Recording:
         self.dumps = Dumps()
         self.slot = -1
         self.since = 0
-        self.resumed: list[int] = []  # ticks: when a schedule began anew
         self._everywhere = vm is None
         self._lock = threading.RLock()
         self._targets: dict[int, tuple[weakref.ref[Any], Attachment]] = {}
@@ -101,8 +100,6 @@ class Recording:
             if not self._paused or self._labels:
                 return
             self._paused = False
-            if self.options.on_ready:
-                self.resumed.append(load().now())
             for vm in tuple(self._attached):
                 self._want(vm)
 
@@ -226,7 +223,18 @@ class Recording:
                 self._alarms.write(self._to_trace(dumps, labels), self._why(dumps, notice))
         finally:
             if notice["reason"] & CYCLE and self.options.on_ready:
-                self.options.on_ready(self._to_trace(hub.take(self, notice), labels))
+                self._hand_over(self.options.on_ready, hub.take_cycles(self), labels)
+
+    def _hand_over(self, on_ready: OnReady, cycles: list[Dumps], labels: Labels) -> None:
+        for number, dumps in enumerate(cycles):
+            if time.monotonic() > hub.deadline:
+                left = len(cycles) - number
+                _log.warning("the program ended before on_ready was given the last %d cycles", left)
+                return
+            try:
+                on_ready(self._to_trace(dumps, labels))
+            except BaseException:  # the user's own code: the next cycle is another one
+                _log.exception("on_ready failed; the cycle that it was given is lost")
 
     def _why(self, dumps: Dumps, notice: NDArray[np.void]) -> str:
         number = int(notice["function"])
@@ -289,7 +297,7 @@ def record(  # noqa: PLR0913 - each is one word to say about a recording
     memory_limit: int = MEMORY_LIMIT,
     mode: Mode = "stop",
     schedule: Schedule | None = None,
-    on_ready: Callable[[Trace], object] | None = None,
+    on_ready: OnReady | None = None,
     functions: str | None = None,
     names: str | Sequence[str] = (),
     shortest_ns: int = 0,

@@ -21,8 +21,8 @@ static bool checked_function(TVMFFIByteArray text, TVMFFIByteArray* function) {
 static frame* open_bare(strand* in, vm_state* vm, TVMFFIByteArray function, uintptr_t stack) {
   const entry* name = intern(&names, function.data, function.size, NAME_FUNCTION);
   atomic_store_explicit(&vm->bare_thread, in->thread->id, memory_order_relaxed);
-  uint32_t recorded = atomic_load_explicit(&vm->held, memory_order_relaxed);
-  return open_invocation(in, vm, name, FRAME_BARE, stack, recorded);
+  slots held = {.taken = atomic_load_explicit(&vm->held, memory_order_relaxed)};
+  return open_invocation(in, vm, name, FRAME_BARE, stack, held);
 }
 
 static bool is_named(const frame* bare, TVMFFIByteArray function) {

@@ -69,6 +69,12 @@ typedef struct {
   uint16_t flags;      /* OP_… */
 } op_record;
 
+/* The recordings that an invocation is for, a bit for the slot of each: see wishes.h. */
+typedef struct {
+  uint32_t taken;
+  uint32_t first, last; /* of these: it begins, or ends, a cycle of their schedule */
+} slots;
+
 /* An invocation is written twice, when it opens and when it closes: the later record wins. */
 typedef struct {
   uint64_t start, end; /* ticks; end 0 while it is open */
@@ -79,14 +85,14 @@ typedef struct {
   uint32_t error;      /* number in the table of names, or 0 */
   uint32_t vm;         /* number that relax_trace.recorder.open gave out */
   uint32_t flags;      /* INVOCATION_… */
-  uint32_t recorded;   /* slots of the recordings that it is for */
+  slots slots;
   uint32_t unused_;
 } invocation_record;
 
 _Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");
 _Static_assert(offsetof(op_record, end) == 8 && offsetof(invocation_record, end) == 8,
                "the age of a chunk is read without asking which of the two it holds");
-_Static_assert(sizeof(invocation_record) == 56, "the dump format says 56 bytes an invocation");
+_Static_assert(sizeof(invocation_record) == 64, "the dump format says 64 bytes an invocation");
 
 /* ---- buffers ---- */
 

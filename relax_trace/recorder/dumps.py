@@ -56,6 +56,8 @@ INVOCATION = np.dtype(
         ("vm", "<u4"),
         ("flags", "<u4"),
         ("recorded", "<u4"),
+        ("first", "<u4"),
+        ("last", "<u4"),
         ("unused", "<u4"),
     ]
 )
@@ -110,11 +112,6 @@ class Dumps:
     def copy(self) -> Dumps:
         """The same, to go on by itself."""
         threads = {tid: records.copy() for tid, records in self.threads.items()}
-        return replace(self.tables(), **self._counts(), threads=threads)
-
-    def split(self, vm: int, function: int, until: int) -> Dumps:
-        """Take out a function's invocations on a VM that began up to ``until``, in ticks."""
-        threads = {tid: records.split(vm, function, until) for tid, records in self.threads.items()}
         return replace(self.tables(), **self._counts(), threads=threads)
 
     def add_to_ring(self, dump: bytes, limit: int) -> None:
@@ -191,16 +188,6 @@ class ThreadRecords:
     def copy(self) -> ThreadRecords:
         """The same, to go on by itself."""
         return replace(self, invocations=self.invocations.copy(), ops=self.ops.copy())
-
-    def split(self, vm: int, function: int, until: int) -> ThreadRecords:
-        """Take out the invocations of ``function`` on ``vm`` that began up to ``until``."""
-        calls = np.concatenate([np.empty(0, INVOCATION), *self.invocations])
-        ops = np.concatenate([np.empty(0, OP), *self.ops])
-        taken = (calls["vm"] == vm) & (calls["start"] <= until)
-        taken &= calls["function"] == function
-        own = np.isin(ops["invocation"], calls["number"][taken])
-        self.invocations, self.ops = [calls[~taken]], [ops[~own]]
-        return replace(self, invocations=[calls[taken]], ops=[ops[own]])
 
     def extend(self, later: ThreadRecords) -> None:
         """Append what a later dump brought of the same thread."""

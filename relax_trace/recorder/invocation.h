@@ -115,7 +115,7 @@ static strand* strand_for(thread_state* thread, const vm_state* vm, const TVMFFI
 /* The frame of an invocation that begins, its clock running; NULL below the deepest nesting. */
 static frame* begin_invocation(strand* in, vm_state* vm, const entry* name, decision* decided,
                                const TVMFFIAny* arguments, int count, uintptr_t stack) {
-  frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->recorded);
+  frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->slots);
   if (!opened) return NULL;
   /* what was launched before is not this invocation's */
   if (atomic_load_explicit(&vm->synchronized, memory_order_relaxed) && !under_capture(in)) {

@@ -70,7 +70,7 @@ typedef struct {
   cached_name* cached;     /* where its signatures are remembered; may be reused by now */
   const entry* signature;  /* NULL: no argument encoded */
   uint32_t invocation;     /* 0: the byte limit left no room for its invocation */
-  uint32_t recorded;       /* invocations: slots of the recordings that it is for */
+  slots slots;             /* invocations: the recordings that it is for */
   uint32_t parent;         /* invocations: the one around it, or 0 */
   uint16_t kind;           /* FRAME_… */
   uint16_t flags;          /* OP_… so far */

@@ -46,8 +46,7 @@ typedef struct wish {
 
 /* What the wishes make of one invocation. */
 typedef struct {
-  uint32_t recorded;   /* slots that it is recorded for */
-  uint32_t last;       /* of these, the ones whose cycle it ends */
+  slots slots;         /* the recordings that it is for */
   bool armed;          /* the hook has to be in the slot: it is recorded, or warms up */
   uint64_t start, end; /* ticks, filled in as it runs */
 } decision;
@@ -84,7 +83,7 @@ static progress* progress_of(wish* with, const entry* function) {
 static void ask(wish* with, const entry* function, decision* made) {
   uint32_t bit = 1u << with->slot;
   if (!with->plan.active && !with->functions) {
-    made->recorded |= bit;
+    made->slots.taken |= bit;
     return;
   }
   progress* so_far = progress_of(with, function);
@@ -93,12 +92,13 @@ static void ask(wish* with, const entry* function, decision* made) {
   uint64_t length = plan->wait + plan->warmup + plan->active;
   uint64_t step = so_far->step++;
   if (!plan->active) {
-    made->recorded |= bit;
+    made->slots.taken |= bit;
   } else if (plan->repeat && step / length >= plan->repeat) {
     return;
   } else if (step % length >= plan->wait + plan->warmup) {
-    made->recorded |= bit;
-    if (step % length == length - 1) made->last |= bit;
+    made->slots.taken |= bit;
+    if (step % length == plan->wait + plan->warmup) made->slots.first |= bit;
+    if (step % length == length - 1) made->slots.last |= bit;
   } else if (step % length >= plan->wait) {
     made->armed = true;
   }
@@ -107,7 +107,7 @@ static void ask(wish* with, const entry* function, decision* made) {
 static decision decide(const vm_state* vm, const entry* function) {
   decision made = {0};
   for (wish* at = vm->wishes; at; at = at->next) ask(at, function, &made);
-  made.armed |= made.recorded != 0;
+  made.armed |= made.slots.taken != 0;
   return made;
 }
 
@@ -117,10 +117,10 @@ static void announce(const vm_state* vm, const decision* made, const entry* func
   if (pipe < 0) return;
   for (const wish* at = vm->wishes; at; at = at->next) {
     uint32_t bit = 1u << at->slot, reason = 0;
-    if (!(made->recorded & bit)) continue;
+    if (!(made->slots.taken & bit)) continue;
     if (failed && at->flags & WISH_FAILURES) reason |= NOTICE_FAILED;
     if (at->slow && made->end - made->start > at->slow) reason |= NOTICE_SLOW;
-    if (made->last & bit && at->flags & WISH_CYCLES) reason |= NOTICE_CYCLE;
+    if (made->slots.last & bit && at->flags & WISH_CYCLES) reason |= NOTICE_CYCLE;
     if (!reason) continue;
     notice told = {made->start, made->end,  at->slot,
                    reason,      vm->number, function ? function->number : 0};

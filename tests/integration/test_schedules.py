@@ -165,7 +165,7 @@ def test_what_on_ready_raises_is_logged_and_harms_nothing(caplog: pytest.LogCapt
     assert lengths(recording.trace) == [7]
     assert [record.levelno for record in caplog.records] == [logging.ERROR] * 3
     for record in caplog.records:
-        assert record.getMessage() == "a recording's trace could not be handed over"
+        assert record.getMessage() == "on_ready failed; the cycle that it was given is lost"
         assert record.exc_info is not None
         assert record.exc_info[0] in (KeyError, SystemExit)
 

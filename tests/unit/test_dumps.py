@@ -16,6 +16,7 @@ import pytest
 
 from relax_trace import Losses, RecorderError, Trace, TraceFileError
 from relax_trace.recorder import native
+from relax_trace.recorder.cycles import take_cycles
 from relax_trace.recorder.decode import Labels, extern_suffixes, to_trace
 from relax_trace.recorder.dumps import Dumps
 from relax_trace.recorder.records import Share
@@ -30,7 +31,7 @@ NAMES = [("main", 2), ("add", 0), ("vm.builtin.alloc_storage", 1), ("packed", 4)
 TENSOR_WORDS = [TENSOR << 56 | 2 << 32 | 0x12002, 1 << 32, 4, 5]
 
 Op = tuple[int, int, int, int, int, int, int]
-Call = tuple[int, int, int, int, int, int, int, int, int]
+Call = tuple[int, ...]
 
 
 def pad(raw: bytes) -> bytes:
@@ -43,6 +44,11 @@ def table(flags: list[int], entries: list[bytes], unit: int) -> bytes:
     lengths = [len(entry) // unit for entry in entries]
     out = pad(struct.pack(f"<{len(flags)}I", *flags)) if flags else b""
     return out + pad(struct.pack(f"<{len(lengths)}I", *lengths)) + pad(b"".join(entries))
+
+
+def marked(call: Call) -> tuple[int, ...]:
+    """With the slots of its recordings: the one of its VM's number, unless the test says which."""
+    return (*call[:9], *(call[9:] or (1 << call[7], 0, 0)), 0)
 
 
 def dump_of(  # what a test leaves out is as in a small, sound dump
@@ -59,8 +65,7 @@ def dump_of(  # what a test leaves out is as in a small, sound dump
     body = table([flag for _, flag in names], texts, 1) + table([], words, 8)
     for tid, name, calls, ops in threads:
         body += struct.pack("<Q16sQQ", tid, name.encode(), len(calls), len(ops))
-        # each invocation is for the recording whose slot is its VM's number
-        body += b"".join(struct.pack("<QQQIIIIIIII", *call, 1 << call[7], 0) for call in calls)
+        body += b"".join(struct.pack("<QQQIIIIIIIIII", *marked(call)) for call in calls)
         body += b"".join(struct.pack("<QQIIIHH", *op) for op in ops)
     counts = (first[0], len(names), first[1], len(signatures))
     sizes = (len(b"".join(texts)), sum(map(len, signatures)), len(threads))
@@ -186,16 +191,46 @@ def test_a_call_inside_one_that_was_left_out_stands_in_the_next_one_up() -> None
     assert trace.parent.tolist() == [-1, 0, 0, -1, -1]
 
 
-def test_a_cycle_is_taken_out_with_its_calls() -> None:
-    """One function's invocations on one VM, up to a moment; the rest stays."""
+def test_cycles_are_taken_out_when_they_are_complete() -> None:
+    """By VM and function, in the order of their ends, over several dumps; the rest stays."""
+    own, other = 2, 1  # slots 1 and 0
+
+    def call(
+        start: int, number: int, marks: tuple[int, int, int], vm: int = 1, end: int = 50
+    ) -> list[Call]:
+        opened = (start, 0, 1, number, 0, 1, 0, vm, OPEN, *marks)
+        return (
+            [opened, (start, start + end, 0, number, 0, 1, 0, vm, 0, *marks)] if end else [opened]
+        )
+
+    first, last, whole = (own, own, 0), (own, 0, own), (own | other, own, own)
+    calls = [
+        *call(100, 1, first),  # broken off by a pause
+        *call(200, 2, first),
+        *call(300, 3, (other, other, other)),
+        *call(400, 4, whole, vm=2, end=500),
+        *call(500, 5, last),
+        *call(600, 6, first),
+        *call(700, 7, (0, 0, 0)),  # warms up
+        *call(800, 8, last, end=0),  # still runs
+    ]
+    ops: list[Op] = [
+        (calls[2 * i][0] + 10, calls[2 * i][0] + 20, 2, 1, i + 1, 1, 0) for i in range(8)
+    ]
     taken = Dumps()
-    taken.add(SOUND)
-    part = taken.split(1, 1, 150)
-    assert to_trace(part, ALWAYS, LABELS).invocations.start.tolist() == [1100, 1150]
-    assert to_trace(part, ALWAYS, LABELS).start.tolist() == [1120, 1160, 1170, 1210]
+    taken.add(dump_of([(5, "t", calls[:7], ops[:3]), (6, "idle", [], [])]))
+    taken.add(dump_of([(5, "t", calls[7:], ops[3:])], [], (), (6, 2)))
+    cycles = take_cycles(taken, 1)
+    traces = [to_trace(cycle, Share(1), LABELS) for cycle in cycles]
+    assert [trace.invocations.start.tolist() for trace in traces] == [[1200, 1500], [1400]]
+    assert [trace.start.tolist() for trace in traces] == [[1210, 1510], [1410]]
     rest = to_trace(taken, ALWAYS, LABELS)
-    assert rest.invocations.start.tolist() == [1500, 1700]
-    assert rest.start.tolist() == [1510, 1710]
+    assert rest.invocations.start.tolist() == [1100, 1600, 1800]
+    assert rest.start.tolist() == [1110, 1610, 1810]
+    assert take_cycles(taken, 1) == []
+    taken.add(dump_of([(5, "t", call(800, 8, last)[1:], [])], [], (), (6, 2)))
+    (cycle,) = take_cycles(taken, 1)
+    assert to_trace(cycle, Share(1), LABELS).invocations.start.tolist() == [1600, 1800]
 
 
 def test_a_ring_keeps_the_newest() -> None:
@@ -208,7 +243,7 @@ def test_a_ring_keeps_the_newest() -> None:
         first = (1, 1) if number == 1 else (len(NAMES) + 1, 2)
         tables = {} if number == 1 else {"names": [], "signatures": ()}
         dump = dump_of([(5, "t", calls, ops)], first=first, **tables)
-        taken.add_to_ring(dump, 2 * (10 * 32 + 56))
+        taken.add_to_ring(dump, 2 * (10 * 32 + 64))
     trace = to_trace(taken, ALWAYS, LABELS)
     assert trace.invocations.start.tolist() == [4000, 5000]
     assert len(trace) == 20
