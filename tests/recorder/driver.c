@@ -56,9 +56,20 @@ void release_vm(attached_vm* vm) {
 }
 
 void want(attached_vm* vm, bool wanted, bool synchronized) {
-  TVMFFIAny arguments[] = {integer_of(vm->number), object_of(vm->module), boolean_of(wanted),
-                           boolean_of(synchronized)};
-  REQUIRE(call_global("relax_trace.recorder.want", arguments, 4, NULL) == 0);
+  TVMFFIAny none_of_it = integer_of(0), flags = integer_of(synchronized ? 3 : 1); /* wishes.h */
+  TVMFFIAny arguments[] = {integer_of(vm->number),
+                           object_of(vm->module),
+                           none_of_it, /* slot */
+                           flags,
+                           none_of_it, /* no schedule */
+                           none_of_it,
+                           none_of_it,
+                           none_of_it,
+                           none_of_it,
+                           pointer_of(kTVMFFIRawStr, "")};
+  const char* name = wanted ? "relax_trace.recorder.want" : "relax_trace.recorder.unwant";
+  REQUIRE(call_global(name, arguments, wanted ? 10 : 3, NULL) == 0 ||
+          (allocations_failed() && drop_raised()));
 }
 
 int64_t state(const attached_vm* vm) {

@@ -15,6 +15,7 @@ import tvm_ffi.libinfo
 import relax_trace
 from relax_trace.recorder.decode import Labels, to_trace
 from relax_trace.recorder.dumps import Dumps
+from relax_trace.recorder.records import Share
 from relax_trace.trace import IMPLICIT, Trace
 
 SOURCES = Path(__file__).parent
@@ -128,7 +129,7 @@ def read_dumps(path: Path) -> Dumps:
 def decoded(dumps: Dumps) -> Trace:
     """Everything in the dumps, of all VMs and at all times."""
     vms = {number: f"vm{number}" for number in range(1, 1000)}
-    return to_trace(dumps, [(0, 1 << 64)], Labels(vms, {}, (), "test", {}))
+    return to_trace(dumps, Share(), Labels(vms, {}, (), "test", {}))
 
 
 def play(builds: Builds, sanitizer: str, scenario: str, seed: int, folder: Path) -> Played:

@@ -106,7 +106,7 @@ void play_inside(uint64_t seed) {
 
 static void refuse(const char* name, const TVMFFIAny* given, int count) {
   char key[64];
-  TVMFFIAny result = none(), arguments[4];
+  TVMFFIAny result = none(), arguments[10];
   for (int i = 0; i < count; ++i) arguments[i] = given[i];
   snprintf(key, sizeof key, "relax_trace.recorder.%s", name);
   REQUIRE(call_global(key, arguments, count, &result) == -1 && drop_raised());
@@ -124,8 +124,14 @@ void play_refused(uint64_t seed) {
   refuse("wrap", (TVMFFIAny[]){number, module, zero}, 3);
   refuse("wrap", (TVMFFIAny[]){number, module, missing}, 3);
   refuse("wrap", (TVMFFIAny[]){nobody, module, missing}, 3);
-  refuse("want", (TVMFFIAny[]){nobody, module, zero, zero}, 4);
+  refuse("want", (TVMFFIAny[]){nobody, module, zero, zero, zero, zero, zero, zero, zero, zero}, 10);
+  refuse("want", (TVMFFIAny[]){number, module, nobody, zero, zero, zero, zero, zero, zero, zero},
+         10);
   refuse("want", &number, 1);
+  refuse("unwant", (TVMFFIAny[]){nobody, module, zero}, 3);
+  refuse("unwant", &number, 1);
+  refuse("set_filter", NULL, 0);
+  refuse("set_notify", NULL, 0);
   refuse("state", &nobody, 1);
   refuse("state", &missing, 1);
   refuse("dump", (TVMFFIAny[]){zero, zero, zero}, 3);
