@@ -39,6 +39,13 @@ class Member(Protocol):
         """In a child process: do without what a thread of the parent may hold."""
 
 
+def _take_in(dumps: Dumps, dump: bytes, options: Options) -> None:
+    if options.mode == "ring":
+        dumps.add_to_ring(dump, options.limit)
+    else:
+        dumps.add_within(dump, options.limit)
+
+
 class Hub:
     """Gives every recording its slot, every dump, and the notices that are for it."""
 
@@ -89,14 +96,11 @@ class Hub:
             self._tell_recorder()
 
     def snapshot(self, member: Member) -> Dumps:
-        """What ``member`` has by now; it goes on, and the recorder's ring keeps what it holds."""
+        """What ``member`` has by now; it goes on, and the recorder keeps what it holds."""
         with self._lock:
-            if not self._ring():
-                self._drain()
-                return member.dumps.copy()
             copy = member.dumps.copy()
             dump = bytes(load().dump(*copy.counts, _EVERYTHING, True))
-            copy.add_to_ring(dump, member.options.limit)
+            _take_in(copy, dump, member.options)
             return copy
 
     def take_cycles(self, member: Member) -> list[Dumps]:
@@ -134,10 +138,7 @@ class Hub:
             dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, False))
             self._tables.add(dump)
             for member in self._running:
-                if member.options.mode == "ring":
-                    member.dumps.add_to_ring(dump, member.options.limit)
-                else:
-                    member.dumps.add(dump)
+                _take_in(member.dumps, dump, member.options)
             more = self._tables.more
             self._tables.threads.clear()
 

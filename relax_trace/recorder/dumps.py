@@ -122,17 +122,26 @@ class Dumps:
         overwritten, older = self.losses.overwritten, list(self._pieces())
         self.add(dump)
         if self.losses.overwritten > overwritten:
-            self._forget(older)
+            self._forget(older, "overwritten")
         held = sorted(self._pieces(), key=lambda piece: int(piece[0]["end"][-1]))
         excess = sum(piece.nbytes for piece, _ in held) - limit
         sizes = np.cumsum([0, *(piece.nbytes for piece, _ in held)])
-        self._forget(held[: int(np.searchsorted(sizes, excess))])
+        self._forget(held[: int(np.searchsorted(sizes, excess))], "overwritten")
 
-    def _forget(self, old: Iterable[_Piece]) -> None:
-        for gone, pieces in old:
-            pieces[:] = [piece for piece in pieces if piece is not gone]
+    def add_within(self, dump: bytes, limit: int) -> None:
+        """Take in the next dump, but none of its calls once ``limit`` bytes are held."""
+        before = {id(piece) for piece, _ in self._pieces()}
+        full = sum(piece.nbytes for piece, _ in self._pieces()) >= limit
+        self.add(dump)
+        if full:
+            added = [held for held in self._pieces() if id(held[0]) not in before]
+            self._forget([held for held in added if held[0].dtype == OP], "ops")
+
+    def _forget(self, pieces: Iterable[_Piece], loss: str) -> None:
+        for gone, held in pieces:
+            held[:] = [piece for piece in held if piece is not gone]
             if gone.dtype == OP:
-                count = Losses(overwritten=len(gone))
+                count = Losses(**{loss: len(gone)})
                 self.losses, self.losses_before = self.losses + count, self.losses_before - count
 
     def _pieces(self) -> Iterator[_Piece]:
@@ -192,8 +201,8 @@ class ThreadRecords:
     def extend(self, later: ThreadRecords) -> None:
         """Append what a later dump brought of the same thread."""
         self.name = later.name
-        self.invocations += later.invocations
-        self.ops += later.ops
+        self.invocations += [piece for piece in later.invocations if len(piece)]
+        self.ops += [piece for piece in later.ops if len(piece)]
 
 
 class _Reader:

@@ -67,7 +67,9 @@ static _Atomic int notice_pipe = -1; /* not blocking; set_notify() stores */
 static progress* progress_of(wish* with, const entry* function) {
   progress* at = with->progress;
   while (at && at->function != function) at = at->next;
-  if (at || !(at = (progress*)calloc(1, sizeof *at))) return at;
+  if (at) return at;
+  at = (progress*)calloc(1, sizeof *at);
+  if (!at) return NULL;
   at->function = function;
   at->wanted = !with->functions;
   if (with->functions && function) {

@@ -134,6 +134,7 @@ def test_vms_made_by_threads_while_recordings_come_and_go() -> None:
     """Whoever makes a VM sees nothing of it, and neither does who records."""
     done = threading.Event()
     made = [0]
+    alive = [vm_of(small()) for _ in range(400)]  # to be looked through meanwhile
 
     def make() -> None:
         while not done.is_set():
@@ -144,7 +145,7 @@ def test_vms_made_by_threads_while_recordings_come_and_go() -> None:
 
     def switch() -> None:
         try:
-            for i in range(60):
+            for i in range(30):
                 with relax_trace.record() as recording:
                     while i % 5 == 0 and made[0] < i:
                         pass
@@ -163,6 +164,7 @@ def test_vms_made_by_threads_while_recordings_come_and_go() -> None:
         run_threads(make, make, make, switch)
     finally:
         sys.setswitchinterval(interval)
+    assert {type(vm) for vm in alive} == {VM}
 
 
 NOT_SEEN = (

@@ -136,7 +136,7 @@ def test_an_interpreter_that_ends_in_the_middle(tmp_path: Path) -> None:
         HEAD
         + f"""
 recording = relax_trace.record(mode="ring", snapshots={str(tmp_path)!r})
-scheduled = relax_trace.record(schedule=relax_trace.schedule(active=2), on_ready=lambda t: None)
+scheduled = relax_trace.record(schedule=relax_trace.schedule(active=300), on_ready=lambda t: None)
 others = [vm_of(chain(100)) for _ in range(2)]
 
 def run(vm):

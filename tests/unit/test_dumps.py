@@ -233,6 +233,20 @@ def test_cycles_are_taken_out_when_they_are_complete() -> None:
     assert to_trace(cycle, Share(1), LABELS).invocations.start.tolist() == [1600, 1800]
 
 
+def test_what_comes_beyond_the_limit_is_left_out_and_counted() -> None:
+    """Its calls, not its invocations: what was held before is never given up."""
+    taken = Dumps()
+    taken.add_within(SOUND, 1000)
+    size = sum(len(piece) * 32 for records in taken.threads.values() for piece in records.ops)
+    calls: list[Call] = [(800, 900, 1800, 5, 0, 1, 0, 1, 0)]
+    later = dump_of([(5, "t", calls, OPS[4:])], [], (), (6, 2))
+    taken.add_within(later, size)
+    trace = to_trace(taken, ALWAYS, LABELS)
+    assert len(trace) == len(OPS)
+    assert trace.invocations.start.tolist() == [1100, 1150, 1500, 1700, 1800]
+    assert trace.losses == Losses(3 + 2, 2, 1, 9)
+
+
 def test_a_ring_keeps_the_newest() -> None:
     """As many whole dumps as the limit allows, oldest first out; none from before a gap."""
     taken = Dumps()
