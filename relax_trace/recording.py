@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -53,6 +54,7 @@ class Recording:
         self._paused = False
         self._labels: Labels | None = None  # once stop() was called
         self._ended = False
+        self._ready: deque[Dumps] = deque()  # complete cycles
         self._trace: Trace | None = None
         if vm is None and name is not None:
             raise ValueError("name is what one VM is called: say which, with record(vm, name=...)")
@@ -149,6 +151,8 @@ class Recording:
                         "the trace is there once the recording has ended: leave the `with`, "
                         "or take a snapshot()"
                     )
+                for cycle in self._ready:
+                    self.dumps.put_back(cycle)
                 self._trace = self._to_trace(self.dumps, self._labels)
                 self.dumps = Dumps()  # as large as the trace, and of no more use
                 self._warn_if_empty(self._trace)
@@ -226,11 +230,13 @@ class Recording:
                 self._hand_over(self.options.on_ready, hub.take_cycles(self), labels)
 
     def _hand_over(self, on_ready: OnReady, cycles: list[Dumps], labels: Labels) -> None:
-        for number, dumps in enumerate(cycles):
+        self._ready.extend(cycles)
+        while self._ready and not self._ended:  # on_ready may end it: then the rest is in `trace`
             if time.monotonic() > hub.deadline:
-                left = len(cycles) - number
+                left = len(self._ready)
                 _log.warning("the program ended before on_ready was given the last %d cycles", left)
                 return
+            dumps = self._ready.popleft()
             try:
                 on_ready(self._to_trace(dumps, labels))
             except BaseException:  # the user's own code: the next cycle is another one

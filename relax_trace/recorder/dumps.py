@@ -180,9 +180,15 @@ class Dumps:
         self.word_counts.append(counts.copy())
         self.signature_count += len(counts)
         for thread in threads:
-            self.threads.setdefault(thread.tid, ThreadRecords(thread.tid, thread.name)).extend(
-                thread
-            )
+            self._thread(thread.tid, thread.name).extend(thread)
+
+    def put_back(self, part: Dumps) -> None:
+        """Have again what was taken out."""
+        for tid, records in part.threads.items():
+            self._thread(tid, records.name).extend(records)
+
+    def _thread(self, tid: int, name: str) -> ThreadRecords:
+        return self.threads.setdefault(tid, ThreadRecords(tid, name))
 
 
 @dataclass

@@ -488,7 +488,7 @@ def test_a_recording_that_fails_to_begin_leaves_nothing(
 
 
 INVOCATIONS = 300_000
-LENGTHS = 1000
+LENGTHS = 5000  # more than can run while the other thread waits for its turn
 
 
 class Watched:
@@ -532,7 +532,7 @@ class Watched:
         return sum(max(end - first, 0) for first, end in self._parts)
 
     def _numbers(self, found: Any, latest: int) -> set[int]:
-        """Numbers of the invocations, of which the lengths tell the last three digits."""
+        """Numbers of the invocations, of which the lengths tell the last digits."""
         numbers: set[int] = set()
         at = self._earliest
         for length in found.tolist():
