@@ -2,9 +2,9 @@
 
     python tests/versions/matrix.py [--ends] [--wheel FILE]
 
-Each pair gets a fresh environment with the wheel, TVM and pytest, and runs ``TESTS`` there, with
-``filterwarnings = error`` as everywhere. All have to pass, none may be skipped, and every pair has
-to pass as many as the others. ``--ends`` tries only the oldest Python with the oldest TVM and the
+Each pair gets a fresh environment with the wheel, TVM, pandas and pytest, and runs ``TESTS`` there,
+with ``filterwarnings = error`` as everywhere. All have to pass, none may be skipped, and every pair
+has to pass as many as the others. ``--ends`` tries only the oldest Python with the oldest TVM and the
 newest with the newest; without ``--wheel`` the wheel is built first.
 """
 
@@ -188,7 +188,7 @@ def try_pair(pair: Pair, wheel: Path, environment: Path) -> Outcome:
     versions: Sequence[str] = (pair.python.name, *pair.tvm)
     try:
         run("venv", pair.python, "-m", "venv", environment)
-        packages = (str(wheel), "pytest>=8.3", *pair.tvm)
+        packages = (str(wheel), "pandas>=2", "pytest>=8.3", *pair.tvm)
         run("installing", environment / "bin/pip", "install", "--quiet", *packages)
         python = environment / "bin/python"
         versions = json.loads(run("asking", python, "-c", ASK_VERSIONS, cwd=environment))
