@@ -124,16 +124,15 @@ static inline bool name_hit(const cached_name* cached, TVMFFIByteArray name) {
 static __attribute__((noinline)) cached_name* name_miss(cached_name* cached, TVMFFIByteArray name,
                                                         uint32_t flags) {
   const entry* found = intern(&names, name.data, name.size, flags);
-  if (found) { /* it may be a new one */
-    pthread_mutex_lock(&names.lock);
-    refilter(names.by_number[found->number - 1]);
-    pthread_mutex_unlock(&names.lock);
-  }
+  if (!found) return NULL; /* what is in the slot stays: a caller may hold it */
+  pthread_mutex_lock(&names.lock); /* it may be a new one */
+  refilter(names.by_number[found->number - 1]);
+  pthread_mutex_unlock(&names.lock);
   /* a key is compared as a C string, so that a name with a NUL inside has none */
-  cached->key = found && !memchr(name.data, 0, name.size) ? name.data : NULL;
+  cached->key = memchr(name.data, 0, name.size) ? NULL : name.data;
   cached->name = found;
   cached->signature = cached->complete = NULL;
-  return found ? cached : NULL;
+  return cached;
 }
 
 /* The name of a call: arguments[0] is what is called, arguments[1] its symbol. NULL at the limit. */
