@@ -160,6 +160,7 @@ static void change_wish(vm_state* vm, uint32_t slot, wish* fresh,
     vm->taken = false;
   }
   forget_wish(vm, slot);
+  vm->left_out &= ~(1u << slot); /* that was the other's */
   if (fresh) {
     fresh->next = vm->wishes;
     vm->wishes = fresh;
@@ -286,10 +287,13 @@ static void after_fork_in_child(void) {
     thread_discard(at);
   }
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
-    pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
-    vm->active = this_thread ? open_frames(this_thread, vm, FRAME_INVOCATION) : 0;
-    if (vm->active == 0) vm->strand = NULL; /* it may have been another thread's */
-    vm->arming = vm->active > 0 && vm->armed;
+    pthread_mutex_init(&vm->edge, NULL);         /* another thread may have held it */
+    if (vm->runner != (uintptr_t)&this_thread) { /* who was inside is no more */
+      vm->active = 0;
+      vm->arming = false;
+      atomic_store(&vm->strand, NULL);
+    }
+    sum_up_wishes(vm);                 /* they may have been changed just then */
     atomic_store(&vm->bare_thread, 0); /* no other thread is left to run it */
   }
 }
