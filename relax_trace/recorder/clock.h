@@ -86,7 +86,8 @@ static uint64_t clock_ticks_of(uint64_t ns) {
     now = clock_read();
     passed = now.monotonic_ns - clock_loaded.monotonic_ns;
   }
-  return (uint64_t)((double)ns * (double)(now.ticks - clock_loaded.ticks) / (double)passed);
+  double ticks = (double)ns * (double)(now.ticks - clock_loaded.ticks) / (double)passed;
+  return ticks < (double)INT64_MAX ? (uint64_t)ticks : INT64_MAX;
 }
 
 #endif /* RELAX_TRACE_CLOCK_H_ */

@@ -68,7 +68,7 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
   opened->name = function;
   opened->stack = stack;
   opened->slots = slots;
-  opened->parent = invocation_around(in, stack);
+  opened->parent = invocation_around(thread, stack);
   opened->start = clock_ticks();
   if (record) {
     opened->invocation = ++thread->last_invocation;

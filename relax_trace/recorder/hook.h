@@ -122,7 +122,7 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   op->vm = vm;
   op->name = name->name;
   op->invocation = current_invocation(in);
-  if (UNLIKELY(atomic_load_explicit(&name->name->left_out, memory_order_relaxed))) {
+  if (UNLIKELY(is_left_out(name->name))) {
     op->flags = OP_LEFT_OUT;
     ++in->depth; /* it has a frame all the same: the VM is inside a call */
     return;
@@ -132,7 +132,7 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   op->cached = name;
   op->signature = find_signature(thread, &name->signature, &to, &op->flags);
   if (UNLIKELY(atomic_load_explicit(&vm->synchronized, memory_order_relaxed)) &&
-      !under_capture(in) && synchronize(own, own_count, 0)) {
+      !under_capture(thread) && synchronize(own, own_count, 0)) {
     op->flags |= OP_SYNCHRONIZED;
   }
   ++in->depth;

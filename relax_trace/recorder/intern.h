@@ -20,7 +20,7 @@ typedef struct entry {
   uint32_t number;           /* counts from 1 */
   uint32_t flags;            /* names: NAME_… ; part of what makes two names one */
   uint32_t size;             /* bytes */
-  _Atomic uint32_t left_out; /* names: calls of this name are not recorded; see set_filter() */
+  _Atomic uint32_t filtered; /* names: what the filter makes of it, FILTER_… in names.h */
   _Alignas(8) char bytes[];
 } entry;
 

@@ -101,15 +101,15 @@ static const entry* name_of_error(void) {
 static strand* strand_for(thread_state* thread, const vm_state* vm, const TVMFFIAny* arguments,
                           uintptr_t stack) {
   strand* in = strand_of(thread, vm);
-  if (in == vm->strand) {
+  bool own = in == strand_led_to(vm);
+  /* others' calls only where no greenlet may have left them */
+  if (own || (in->depth && !strand_led_to(in->frames[in->depth - 1].vm))) {
     abandon_stale(in, arguments, stack);
-  } else if (in->depth && !in->frames[in->depth - 1].vm->strand) {
-    abandon_stale(in, arguments, stack); /* not where a greenlet may have left it */
   }
   if (in->depth && in->frames[in->depth - 1].kind == FRAME_BARE) {
     abandon(in, in->depth - 1, 0); /* between its ops, so it has returned */
   }
-  return in == vm->strand ? in : strand_open(thread, in);
+  return own ? in : strand_open(thread, in);
 }
 
 /* The frame of an invocation that begins, its clock running; NULL below the deepest nesting. */
@@ -118,7 +118,7 @@ static frame* begin_invocation(strand* in, vm_state* vm, const entry* name, deci
   frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->slots);
   if (!opened) return NULL;
   /* what was launched before is not this invocation's */
-  if (atomic_load_explicit(&vm->synchronized, memory_order_relaxed) && !under_capture(in)) {
+  if (atomic_load_explicit(&vm->synchronized, memory_order_relaxed) && !under_capture(in->thread)) {
     synchronize(arguments, count, 0);
   }
   decided->start = opened->start = clock_ticks();
@@ -135,20 +135,21 @@ static int call_recorded(entry_point* point, const entry* name, decision* decide
   }
   vm_state* vm = point->vm;
   uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
-  strand *before = thread->strand, *vms = vm->strand;
+  strand *before = thread->strand, *vms = strand_led_to(vm);
   strand* in = strand_for(thread, vm, arguments, stack);
   int depth = in->depth;
   frame* opened = begin_invocation(in, vm, name, decided, arguments, count, stack);
-  if (opened) thread->strand = vm->strand = in;
+  if (!opened) return TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  const frame own = *opened; /* greenlets that share a strand, for want of memory, may reuse it */
+  strand_lead_to(vm, thread->strand = in);
   int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
-  if (!opened) return code;
   uint64_t end = decided->end = clock_ticks();
   abandon(in, depth + 1, end);
-  in->depth = depth;
+  if (in->depth > depth) in->depth = depth;
   find_current(in);
-  write_closed(thread, opened, end, code != 0, code ? name_of_error() : NULL);
+  write_closed(thread, &own, end, code != 0, code ? name_of_error() : NULL);
   if (depth == 0 && in != &thread->base) in->open = false;
-  vm->strand = vms;
+  strand_lead_to(vm, vms);
   strand_return(thread, before);
   return code;
 }
@@ -164,13 +165,16 @@ static decision enter(entry_point* point, const entry** name, const TVMFFIAny* a
   if (outermost && !has_open_op(vm)) atomic_store(&vm->bare_thread, 0);
   if (vm->wishes && (outermost || vm->armed)) { /* inside one that runs bare, it does too */
     *name = name_of_entry(point, arguments, count);
-    decided = decide(vm, *name);
+    decided = decide(vm, *name, outermost ? 0 : vm->left_out);
   }
   if (outermost) {
-    vm->arming = decided.armed;
+    vm->runner = (uintptr_t)&this_thread;
+    vm->arming = decided.armed != 0;
     update_slot(vm, point->set_instrument);
   }
-  decided.armed &= vm->armed;
+  if (!vm->armed) decided.armed = 0;
+  decided.around = vm->left_out;
+  vm->left_out = decided.left_out;
   pthread_mutex_unlock(&vm->edge);
   return decided;
 }
@@ -179,6 +183,7 @@ static void leave(const entry_point* point, const decision* decided, const entry
                   bool failed) {
   vm_state* vm = point->vm;
   pthread_mutex_lock(&vm->edge);
+  vm->left_out = decided->around;
   if (--vm->active == 0) {
     vm->arming = false;
     update_slot(vm, point->set_instrument);

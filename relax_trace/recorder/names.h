@@ -86,23 +86,36 @@ static struct {
   int count;
 } name_filter;
 
+/* Only names of calls are asked about, and once: not each time that a thread's cache misses. */
+enum { FILTER_UNASKED, FILTER_KEPT, FILTER_LEFT_OUT };
+
 static _Atomic uint64_t shortest_call; /* ticks: calls that took less are not recorded */
 
 /* Names' lock held. */
 static void refilter(entry* name) {
-  bool kept = name_filter.count == 0;
-  char* text = kept ? NULL : strndup(name->bytes, name->size); /* entries end without a NUL */
-  for (int i = 0; text && !kept && i < name_filter.count; ++i) {
+  int count = name_filter.count;
+  char* text = count ? strndup(name->bytes, name->size) : NULL; /* entries end without a NUL */
+  bool kept = !text;
+  for (int i = 0; !kept && i < count; ++i) {
     kept = fnmatch(name_filter.patterns[i], text, FNM_NOESCAPE) == 0;
   }
   free(text);
-  atomic_store_explicit(&name->left_out, !kept, memory_order_relaxed);
+  uint32_t found = kept ? FILTER_KEPT : FILTER_LEFT_OUT;
+  atomic_store_explicit(&name->filtered, found, memory_order_relaxed);
+}
+
+static inline bool is_left_out(const entry* name) {
+  return atomic_load_explicit(&name->filtered, memory_order_relaxed) == FILTER_LEFT_OUT;
+}
+
+static void free_patterns(char** patterns, int count) {
+  for (int i = 0; i < count; ++i) free(patterns[i]);
+  free(patterns);
 }
 
 static void set_name_filter(char** patterns, int count) {
   pthread_mutex_lock(&names.lock);
-  for (int i = 0; i < name_filter.count; ++i) free(name_filter.patterns[i]);
-  free(name_filter.patterns);
+  free_patterns(name_filter.patterns, name_filter.count);
   name_filter.patterns = patterns;
   name_filter.count = count;
   for (uint32_t i = 0; i < names.count; ++i) refilter(names.by_number[i]);
@@ -124,16 +137,17 @@ static inline bool name_hit(const cached_name* cached, TVMFFIByteArray name) {
 static __attribute__((noinline)) cached_name* name_miss(cached_name* cached, TVMFFIByteArray name,
                                                         uint32_t flags) {
   const entry* found = intern(&names, name.data, name.size, flags);
-  if (found) { /* it may be a new one */
+  if (!found) return NULL; /* what is in the slot stays: a caller may hold it */
+  if (atomic_load_explicit(&found->filtered, memory_order_relaxed) == FILTER_UNASKED) {
     pthread_mutex_lock(&names.lock);
     refilter(names.by_number[found->number - 1]);
     pthread_mutex_unlock(&names.lock);
   }
   /* a key is compared as a C string, so that a name with a NUL inside has none */
-  cached->key = found && !memchr(name.data, 0, name.size) ? name.data : NULL;
+  cached->key = memchr(name.data, 0, name.size) ? NULL : name.data;
   cached->name = found;
   cached->signature = cached->complete = NULL;
-  return found ? cached : NULL;
+  return cached;
 }
 
 /* The name of a call: arguments[0] is what is called, arguments[1] its symbol. NULL at the limit. */

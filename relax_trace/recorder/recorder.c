@@ -119,6 +119,14 @@ static bool at_rest(vm_state* vm) {
   return vm->active == 0 && (bare == 0 || bare == thread_system_id());
 }
 
+/* The lengths of a schedule are counts below 2^32, so that no sum of them overflows. */
+static bool is_schedule(const TVMFFIAny* arguments, int32_t count) {
+  for (int32_t i = 4; i < 8; ++i) {
+    if ((uint64_t)integer(arguments, count, i) > UINT32_MAX) return false;
+  }
+  return true;
+}
+
 static wish* make_wish(const TVMFFIAny* arguments, int32_t count) {
   wish* made = (wish*)calloc(1, sizeof *made);
   TVMFFIByteArray functions = {NULL, 0};
@@ -152,6 +160,7 @@ static void change_wish(vm_state* vm, uint32_t slot, wish* fresh,
     vm->taken = false;
   }
   forget_wish(vm, slot);
+  vm->left_out &= ~(1u << slot); /* that was the other's */
   if (fresh) {
     fresh->next = vm->wishes;
     vm->wishes = fresh;
@@ -169,6 +178,9 @@ static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
                 "relax_trace: want(vm, module, slot, flags, wait, warmup, active, repeat, slow_ns, "
                 "functions)");
   }
+  if (!is_schedule(arguments, count)) {
+    return fail("ValueError", "relax_trace: a schedule's numbers must be from 0 to 4294967295");
+  }
   vm_state* vm = vm_argument(arguments, count, 0);
   if (!vm) return -1;
   TVMFFIObjectHandle set_instrument = module_function(arguments[1], text_value("set_instrument"));
@@ -183,7 +195,10 @@ static int on_want(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
 /* The module is None where the VM's object is gone: a function of it may be left. */
 static int on_unwant(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self), UNUSED(result);
-  if (count != 3) return fail("TypeError", "relax_trace: unwant(vm, module, slot)");
+  int64_t slot = integer(arguments, count, 2);
+  if (count != 3 || slot < 0 || slot >= SLOTS) {
+    return fail("TypeError", "relax_trace: unwant(vm, module, slot)");
+  }
   vm_state* vm = vm_argument(arguments, count, 0);
   if (!vm) return -1;
   TVMFFIObjectHandle set_instrument = NULL;
@@ -191,7 +206,7 @@ static int on_unwant(void* self, const TVMFFIAny* arguments, int32_t count, TVMF
     set_instrument = module_function(arguments[1], text_value("set_instrument"));
     if (!set_instrument) return -1;
   }
-  change_wish(vm, (uint32_t)integer(arguments, count, 2), NULL, set_instrument);
+  change_wish(vm, (uint32_t)slot, NULL, set_instrument);
   if (set_instrument) TVMFFIObjectDecRef(set_instrument);
   return 0;
 }
@@ -199,17 +214,19 @@ static int on_unwant(void* self, const TVMFFIAny* arguments, int32_t count, TVMF
 static int on_set_filter(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self), UNUSED(result);
   int64_t shortest = integer(arguments, count, 0);
-  int kept = 0;
   if (count < 1) return fail("TypeError", "relax_trace: set_filter(shortest_ns, patterns…)");
   char** patterns = (char**)calloc((size_t)count, sizeof *patterns);
-  for (int32_t i = 1; patterns && i < count; ++i) {
-    TVMFFIByteArray text;
-    if (!string_of(&arguments[i], &text)) continue;
-    patterns[kept] = strndup(text.data, text.size);
-    if (patterns[kept]) ++kept;
-  }
   if (!patterns) return fail("MemoryError", "relax_trace: out of memory");
-  set_name_filter(patterns, kept);
+  for (int32_t i = 1; i < count; ++i) {
+    TVMFFIByteArray text;
+    bool is_text = string_of(&arguments[i], &text);
+    patterns[i - 1] = is_text ? strndup(text.data, text.size) : NULL;
+    if (patterns[i - 1]) continue;
+    free_patterns(patterns, i - 1); /* what was set before holds */
+    return is_text ? fail("MemoryError", "relax_trace: out of memory")
+                   : fail("TypeError", "relax_trace: a pattern must be a string");
+  }
+  set_name_filter(patterns, count - 1);
   atomic_store(&shortest_call, shortest > 0 ? clock_ticks_of((uint64_t)shortest) : 0);
   return 0;
 }
@@ -270,10 +287,13 @@ static void after_fork_in_child(void) {
     thread_discard(at);
   }
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
-    pthread_mutex_init(&vm->edge, NULL); /* another thread may have held it */
-    vm->active = this_thread ? open_frames(this_thread, vm, FRAME_INVOCATION) : 0;
-    if (vm->active == 0) vm->strand = NULL; /* it may have been another thread's */
-    vm->arming = vm->active > 0 && vm->armed;
+    pthread_mutex_init(&vm->edge, NULL);         /* another thread may have held it */
+    if (vm->runner != (uintptr_t)&this_thread) { /* who was inside is no more */
+      vm->active = 0;
+      vm->arming = false;
+      atomic_store(&vm->strand, NULL);
+    }
+    sum_up_wishes(vm);                 /* they may have been changed just then */
     atomic_store(&vm->bare_thread, 0); /* no other thread is left to run it */
   }
 }

@@ -9,27 +9,39 @@
 
 #include "threads.h"
 
+/* The strand after another of its thread's, the base coming first; NULL behind the last. */
+static inline strand* strand_after(const thread_state* thread, const strand* at) {
+  return at == &thread->base ? thread->strands : at->next;
+}
+
+static inline strand* strand_led_to(const vm_state* vm) {
+  return atomic_load_explicit(&vm->strand, memory_order_relaxed);
+}
+
+static inline void strand_lead_to(vm_state* vm, strand* to) {
+  atomic_store_explicit(&vm->strand, to, memory_order_relaxed);
+}
+
 /* Where the calls of a VM stand that runs on this thread. */
 static inline strand* strand_of(thread_state* thread, const vm_state* vm) {
-  strand* own = vm->strand;
+  strand* own = strand_led_to(vm);
   return LIKELY(own && own->thread == thread) ? own : thread->strand;
 }
 
-/* An empty strand; the one around it where there is no memory for another. */
-static strand* strand_open(thread_state* thread, strand* around) {
+/* An empty strand; the one that is left for it where there is no memory for another. */
+static strand* strand_open(thread_state* thread, strand* left) {
   strand* opened = thread->strands;
-  if (around->depth == 0) return around;
+  if (left->depth == 0) return left;
   while (opened && opened->open) opened = opened->next;
   if (!opened) {
     opened = (strand*)reserve(sizeof *opened);
-    if (!opened) return around;
+    if (!opened) return left;
     opened->thread = thread;
     opened->current = -1;
     opened->next = thread->strands;
     thread->strands = opened;
   }
   opened->open = true;
-  opened->around = around;
   return opened;
 }
 
@@ -38,22 +50,23 @@ static void strand_return(thread_state* thread, strand* to) {
   thread->strand = to->open ? to : &thread->base;
 }
 
-/* The invocation that one with this address on the stack is inside of, or 0. A call that is open lies
- * above it there, but for those of a greenlet that waits. */
-static uint32_t invocation_around(const strand* from, uintptr_t stack) {
-  for (; from; from = from->around) {
-    for (int i = from->depth - 1; i >= 0; --i) {
-      if (from->frames[i].stack > stack) return from->frames[i].invocation;
+/* The invocation that one with this address on the stack is inside of, or 0. Of the calls that lie
+ * above it there the nearest is the one that it runs in, unless that is of a greenlet that waits. */
+static uint32_t invocation_around(const thread_state* thread, uintptr_t stack) {
+  const frame* nearest = NULL;
+  for (const strand* at = &thread->base; at; at = strand_after(thread, at)) {
+    for (int i = 0; i < at->depth; ++i) {
+      const frame* open = &at->frames[i];
+      if (open->stack > stack && (!nearest || open->stack <= nearest->stack)) nearest = open;
     }
   }
-  return 0;
+  return nearest ? nearest->invocation : 0;
 }
 
 /* How many frames of a kind a VM has open on a thread. */
 static int open_frames(const thread_state* thread, const vm_state* vm, int kind) {
   int open = 0;
-  for (const strand* at = &thread->base; at;
-       at = at == &thread->base ? thread->strands : at->next) {
+  for (const strand* at = &thread->base; at; at = strand_after(thread, at)) {
     for (int i = 0; i < at->depth; ++i) {
       open += at->frames[i].kind == kind && at->frames[i].vm == vm;
     }

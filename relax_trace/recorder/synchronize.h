@@ -3,6 +3,7 @@
 #define RELAX_TRACE_SYNCHRONIZE_H_
 
 #include "names.h"
+#include "strands.h"
 
 /* The stream that TVM launches on; absent where tvm-ffi is built without it. */
 extern void* TVMFFIEnvGetStream(int32_t device_type, int32_t device_id) __attribute__((weak));
@@ -56,10 +57,10 @@ static bool synchronize(const TVMFFIAny* arguments, int64_t count, int depth) {
 }
 
 /* Under graph capture synchronising is an error. */
-static bool under_capture(const strand* in) {
-  for (; in; in = in->around) {
-    for (int i = 0; i < in->depth; ++i) {
-      const frame* open = &in->frames[i];
+static bool under_capture(const thread_state* thread) {
+  for (const strand* at = &thread->base; at; at = strand_after(thread, at)) {
+    for (int i = 0; i < at->depth; ++i) {
+      const frame* open = &at->frames[i];
       if (open->kind == FRAME_OP && open->name->flags & NAME_CAPTURE) return true;
     }
   }

@@ -35,11 +35,14 @@ typedef struct vm_state {
   TVMFFIObjectHandle hook; /* fixed: the instrument, an ffi.Function whose self is this struct */
   pthread_mutex_t edge;    /* held while an outermost invocation starts or ends, and by want() */
   int active;              /* wrapped invocations inside; edge */
-  struct strand* strand;   /* of the invocation that runs, or NULL; who runs it */
-  bool arming;             /* the outermost invocation inside needs the hook; edge */
-  bool armed;              /* our hook is in the VM's slot; edge */
-  bool taken;              /* somebody replaced our hook while it was armed; edge */
-  struct wish* wishes;     /* of the recordings that want it; edge */
+  uintptr_t runner;        /* address of the `this_thread` of who is inside them; edge */
+  /* Of the invocation that runs, or NULL; who runs it. Of one that never ended, its thread. */
+  _Atomic(struct strand*) strand;
+  uint32_t left_out;   /* slots that leave out what begins inside the innermost; edge */
+  bool arming;         /* the outermost invocation inside needs the hook; edge */
+  bool armed;          /* our hook is in the VM's slot; edge */
+  bool taken;          /* somebody replaced our hook while it was armed; edge */
+  struct wish* wishes; /* of the recordings that want it; edge */
   /* What the hook knows of the wishes; want() and unwant() store, the hook loads. */
   _Atomic bool wanted;          /* there are any */
   _Atomic bool synchronized;    /* synchronise devices around each op */
@@ -82,7 +85,6 @@ typedef struct {
 /* Open calls, one inside the other: see strands.h. */
 typedef struct strand {
   struct strand* next;         /* of its thread */
-  struct strand* around;       /* the one that was current when it was opened, or NULL */
   struct thread_state* thread; /* fixed */
   bool open;                   /* an invocation has it; always true of a thread's base */
   int depth;                   /* open frames */
@@ -127,6 +129,14 @@ static __thread thread_state* this_thread __attribute__((tls_model(RELAX_TRACE_T
 static inline void count_one(_Atomic uint64_t* counter) { /* single writer */
   uint64_t count = atomic_load_explicit(counter, memory_order_relaxed);
   atomic_store_explicit(counter, count + 1, memory_order_relaxed);
+}
+
+/* No VM may lead to it any more: an invocation may have been left for good with its thread. */
+static void strand_forget(strand* gone) {
+  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+    strand* own = gone;
+    atomic_compare_exchange_strong(&vm->strand, &own, NULL);
+  }
 }
 
 static void free_strands(thread_state* thread) {
@@ -213,9 +223,11 @@ static void thread_end(void* state) {
   abandon(&thread->base, 0,
           clock_ticks()); /* what a throw left open, or a greenlet that never ended */
   for (strand* at = thread->strands; at; at = at->next) abandon(at, 0, clock_ticks());
-  free_strands(thread);
   this_thread = NULL;
   pthread_mutex_lock(&registry.lock);
+  strand_forget(&thread->base);
+  for (strand* at = thread->strands; at; at = at->next) strand_forget(at);
+  free_strands(thread);
   for (vm_state* vm = registry.vms; vm; vm = vm->next) {
     uint64_t own = thread->id; /* it can't be inside a VM any more */
     atomic_compare_exchange_strong(&vm->bare_thread, &own, 0);

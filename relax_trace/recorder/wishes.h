@@ -47,7 +47,9 @@ typedef struct wish {
 /* What the wishes make of one invocation. */
 typedef struct {
   slots slots;         /* the recordings that it is for */
-  bool armed;          /* the hook has to be in the slot: it is recorded, or warms up */
+  uint32_t armed;      /* slots that need the hook: it is recorded for them, or warms up */
+  uint32_t left_out;   /* slots that leave it out, with all that is inside it */
+  uint32_t around;     /* the same of the invocation of this VM that it is inside of */
   uint64_t start, end; /* ticks, filled in as it runs */
 } decision;
 
@@ -102,14 +104,21 @@ static void ask(wish* with, const entry* function, decision* made) {
     if (step % length == plan->wait + plan->warmup) made->slots.first |= bit;
     if (step % length == length - 1) made->slots.last |= bit;
   } else if (step % length >= plan->wait) {
-    made->armed = true;
+    made->armed |= bit;
   }
 }
 
-static decision decide(const vm_state* vm, const entry* function) {
-  decision made = {0};
-  for (wish* at = vm->wishes; at; at = at->next) ask(at, function, &made);
-  made.armed |= made.slots.taken != 0;
+/* What one recording left out, it leaves out with all that is inside, whatever others make of it. */
+static decision decide(const vm_state* vm, const entry* function, uint32_t left_out) {
+  decision made = {.left_out = left_out};
+  uint32_t asked = 0;
+  for (wish* at = vm->wishes; at; at = at->next) {
+    if (left_out & 1u << at->slot) continue;
+    asked |= 1u << at->slot;
+    ask(at, function, &made);
+  }
+  made.armed |= made.slots.taken;
+  made.left_out |= asked & ~made.armed;
   return made;
 }
 

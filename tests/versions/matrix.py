@@ -4,8 +4,8 @@
 
 Each pair gets a fresh environment with the wheel, TVM, pandas and pytest, and runs ``TESTS`` there,
 with ``filterwarnings = error`` as everywhere. All have to pass, none may be skipped, and every pair
-has to pass as many as the others. ``--ends`` tries only the oldest Python with the oldest TVM and the
-newest with the newest; without ``--wheel`` the wheel is built first.
+has to pass as many as the others. ``--ends`` tries only the oldest Python with the oldest TVM and
+the newest with the newest; without ``--wheel`` the wheel is built first.
 """
 
 from __future__ import annotations
