@@ -140,7 +140,11 @@ def test_a_vm_that_another_one_calls_back_into() -> None:
     outer, middle = vm_of(small()), vm_of(small())
     inside = [outer, middle]
     names = ["main", "call"]
-    with callback(lambda x: inside.pop()[names.pop()](x)), relax_trace.record() as recording:
+
+    def call_next(x: tvm.runtime.Tensor) -> None:
+        inside.pop()[names.pop()](x)
+
+    with callback(call_next), relax_trace.record() as recording:
         outer["call"](tensor(1, 2, 3, 4))
     trace = recording.trace
     assert functions(trace) == ["call", "call", "main"]
