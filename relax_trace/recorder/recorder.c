@@ -158,7 +158,7 @@ static wish* make_wish(const TVMFFIAny* arguments, int32_t count) {
   int64_t slow = integer(arguments, count, 8);
   made->slow = slow > 0 ? clock_ticks_of((uint64_t)slow) : 0;
   if (string_of(&arguments[9], &functions) && functions.size) {
-    made->functions = strndup(functions.data, functions.size);
+    made->functions = copy_of_text(functions.data, functions.size);
     if (!made->functions) {
       free(made);
       return NULL;
@@ -236,7 +236,7 @@ static int on_set_filter(void* self, const TVMFFIAny* arguments, int32_t count, 
   for (int32_t i = 1; i < count; ++i) {
     TVMFFIByteArray text;
     bool is_text = string_of(&arguments[i], &text);
-    patterns[i - 1] = is_text ? strndup(text.data, text.size) : NULL;
+    patterns[i - 1] = is_text ? copy_of_text(text.data, text.size) : NULL;
     if (patterns[i - 1]) continue;
     free_patterns(patterns, i - 1); /* what was set before holds */
     return is_text ? fail("MemoryError", "relax_trace: out of memory")

@@ -114,7 +114,6 @@ static void refuse(const char* name, const TVMFFIAny* given, int count) {
 }
 
 void play_refused(uint64_t seed) {
-  (void)seed;
   attached_vm vm = wanted_vm();
   TVMFFIAny number = integer_of(vm.number), module = object_of(vm.module), nobody = integer_of(99);
   TVMFFIAny missing = pointer_of(kTVMFFIRawStr, "missing"), zero = integer_of(0);
@@ -129,9 +128,16 @@ void play_refused(uint64_t seed) {
   TVMFFIAny no_slot[] = {number, module, integer_of(32), zero, zero, zero, zero, zero, zero, text};
   refuse("want", unknown, 10);
   refuse("want", no_slot, 10);
+  for (int at = 4; at < 8; ++at) {
+    TVMFFIAny too_much[] = {number, module, zero, zero, zero, zero, zero, zero, zero, text};
+    too_much[at] = integer_of(one_in(&seed, 2) ? -1 : (int64_t)1 << 32);
+    refuse("want", too_much, 10);
+  }
   refuse("unwant", (TVMFFIAny[]){nobody, module, zero}, 3);
+  refuse("unwant", (TVMFFIAny[]){number, module, nobody}, 3);
   refuse("unwant", &number, 1);
   refuse("set_filter", NULL, 0);
+  refuse("set_filter", (TVMFFIAny[]){zero, text, zero}, 3);
   refuse("set_notify", NULL, 0);
   refuse("want", &number, 1);
   refuse("state", &nobody, 1);
