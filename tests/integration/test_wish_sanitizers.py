@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import relax_trace
 from recorder.model import Invocation, Journal, follow
@@ -86,6 +87,12 @@ def parent_of(call: Invocation, rows: dict[int, int | None]) -> int:
     return -1
 
 
+def check_ended(call: Invocation, ops: NDArray[np.void]) -> None:
+    """What a call began, of another invocation's ops, ends with it, thrown or not."""
+    began = (ops["start"] > call.ticks) & (ops["start"] < call.left)
+    assert (ops["end"][began] <= call.left).all()
+
+
 def check_tree(recorded: Recorded) -> None:
     """Names, errors, parents; and each op is in the recorded invocation that it ran in."""
     table = recorded.table
@@ -96,6 +103,8 @@ def check_tree(recorded: Recorded) -> None:
         if inside is not None:
             counts[inside] += ops_of(call.function)
         if row is None:
+            if inside is not None:
+                check_ended(call, table.ops[table.row == inside])
             continue
         record = table.calls[row]
         assert recorded.names[record["function"] - 1] == call.function

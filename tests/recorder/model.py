@@ -52,6 +52,7 @@ class Invocation:
     first: set[int] = field(default_factory=set)
     armed: bool = False
     code: int = 0
+    left: int = 0  # ticks, just after it ended
 
 
 @dataclass
@@ -159,7 +160,7 @@ def follow(lines: list[str]) -> Journal:
             journal.calls.append(call)
         elif kind == "leave":
             assert call
-            call.code = int(words[0])
+            call.code, call.left = map(int, words)
             told = vms[call.vm].leave()
             journal.expected += [
                 (slot, reason, call.vm, call.function) for slot, reason in told

@@ -17,7 +17,7 @@
 #include "scenarios.h"
 #include "workers.h"
 
-enum { PLAYERS = 3, OWN_VMS = 3, CHANGED_SLOTS = 6, NEST_MOST = 4, ROUNDS = 300 };
+enum { PLAYERS = 3, OWN_VMS = 3, CHANGED_SLOTS = 6, NEST_MOST = 4, ROUNDS = 400 };
 
 static attached_vm
     players_vms[PLAYERS * OWN_VMS]; /* a player's are its own: a VM is for one at a time */
