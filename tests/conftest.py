@@ -12,12 +12,21 @@ import pytest
 import relax_trace
 
 if TYPE_CHECKING:
+    from recorder.play import Builds
     from viewers.trace_processor import TraceProcessor
 
 
 def pytest_report_header() -> str:
     """Say which relax_trace is tested: the installed one, or a source tree on the path."""
     return f"relax_trace: {Path(relax_trace.__file__).parent}"
+
+
+@pytest.fixture(scope="session")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    """The programs that play the recorder under sanitizers, each built once when it is needed."""
+    from recorder.play import Builds
+
+    return Builds(tmp_path_factory.mktemp("programs"))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -200,6 +201,28 @@ def calls(trace: Trace, invocation: int = 0) -> list[str]:
 def counts(trace: Trace) -> list[int]:
     """Number of calls of each invocation."""
     return np.bincount(trace.invocation, minlength=len(trace.invocations)).tolist()
+
+
+def run_threads(*targets: Callable[[], object], names: list[str] | None = None) -> None:
+    """Run every target in a thread of its own to the end; raise what one of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(target: Callable[[], object]) -> None:
+        try:
+            target()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=guarded, args=[target], name=names[i] if names else None)
+        for i, target in enumerate(targets)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def run_alone(program: str) -> subprocess.CompletedProcess[str]:

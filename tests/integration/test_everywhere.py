@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from integration.small_vms import (
     dynamic,
     functions,
     run_alone,
+    run_threads,
     small,
     tensor,
     vm_of,
@@ -52,25 +53,6 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     assert hub._running == []
     assert reach._listeners == []
-
-
-def run_threads(*targets: Callable[[], object]) -> None:
-    """Run every target in a thread of its own to the end; raise what one of them raised."""
-    errors: list[BaseException] = []
-
-    def guarded(target: Callable[[], object]) -> None:
-        try:
-            target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=[target]) for target in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def ran(trace: Trace) -> list[tuple[str, str]]:

@@ -5,23 +5,16 @@ The scenarios are in tests/recorder/ring.c; how they are built and run says test
 
 from __future__ import annotations
 
-import re
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from recorder.play import Builds, Played, decoded, play
+from recorder.play import Builds, Played, decoded, ops_of, play
 from relax_trace.recorder.dumps import INVOCATION, OP, Dumps, ThreadRecords
 from relax_trace.recorder.records import ThreadTable
 from relax_trace.trace import OPEN, SIGNATURE_LOST
-
-
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    """A folder for the programs."""
-    return Builds(tmp_path_factory.mktemp("programs"))
 
 
 def snapshots(folder: Path) -> list[Dumps]:
@@ -33,13 +26,6 @@ def snapshots(folder: Path) -> list[Dumps]:
         found[-1].add(raw[at + 8 : at + 8 + size])
         at += 8 + size
     return found
-
-
-def ops_of(function: str) -> int:
-    """How many calls a function of the stand-in VM makes: its name says it."""
-    found = re.fullmatch(r"[cdntk]*(\d+)_\d+", function)
-    assert found, function
-    return int(found[1])
 
 
 def held(dumps: Dumps) -> int:

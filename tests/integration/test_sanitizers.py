@@ -7,7 +7,6 @@ sanitizers, and the headers of tvm-ffi.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,25 +23,13 @@ from recorder.play import (
     compile_c,
     compilers_file,
     decoded,
+    ops_of,
     play,
     read_dumps,
     run,
 )
 from relax_trace.signature import Signatures
 from relax_trace.trace import ABORTED, FAILED, IMPLICIT, SIGNATURE_LOST, SYNCHRONIZED
-
-
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    """A folder for the programs."""
-    return Builds(tmp_path_factory.mktemp("programs"))
-
-
-def ops_of(function: str) -> int:
-    """How many calls a function of the stand-in VM makes: its name says it."""
-    found = re.fullmatch(r"[cdnvtpk]*(\d+)_\d+", function)
-    assert found, function
-    return int(found[1])
 
 
 def threw_error(function: str) -> bool:

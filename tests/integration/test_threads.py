@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from integration.small_vms import (
     chain,
     counts,
     functions,
+    run_threads,
     small,
     tensor,
     vm_of,
@@ -29,28 +29,6 @@ from relax_trace.trace import IMPLICIT, OPEN
 
 X = (1.0, 2.0, 3.0, 4.0)
 CALLBACK = "relax_trace_tests.callback"
-
-
-def run_threads(*targets: Callable[[], object], names: list[str] | None = None) -> None:
-    """Run every target in a thread of its own to the end; raise what one of them raised."""
-    errors: list[BaseException] = []
-
-    def guarded(target: Callable[[], object]) -> None:
-        try:
-            target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=guarded, args=[target], name=names[i] if names else None)
-        for i, target in enumerate(targets)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def test_two_threads_on_two_vms_are_recorded_apart() -> None:

@@ -6,7 +6,6 @@ test_sanitizers.py.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,25 +16,12 @@ from numpy.typing import NDArray
 
 import relax_trace
 from recorder.model import Invocation, Journal, follow
-from recorder.play import Builds, Played, play
+from recorder.play import Builds, Played, ops_of, play
 from relax_trace.recorder.records import ThreadTable
 from relax_trace.trace import FAILED
 
 ALL = range(32)
 KEPT = (30, 31)  # slots whose wishes nobody else changes
-
-
-@pytest.fixture(scope="module")
-def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
-    """A folder for the programs."""
-    return Builds(tmp_path_factory.mktemp("programs"))
-
-
-def ops_of(function: str) -> int:
-    """How many calls a function of the stand-in VM makes: its name says it."""
-    found = re.fullmatch(r"[cdnvtpk]*(\d+)_\d+", function)
-    assert found, function
-    return int(found[1])
 
 
 def journals(folder: Path) -> list[Journal]:

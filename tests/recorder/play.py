@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -114,6 +115,13 @@ class Played:
         counts = np.bincount(self.trace.invocation, minlength=len(calls)).tolist()
         functions = [self.trace.names[i] for i in calls.function.tolist()]
         yield from zip(functions, calls.flags.tolist(), calls.error.tolist(), counts, strict=True)
+
+
+def ops_of(function: str) -> int:
+    """How many calls a function of the stand-in VM makes: its name says it."""
+    found = re.fullmatch(r"[cdnvtpk]*(\d+)_\d+", function)
+    assert found, function
+    return int(found[1])
 
 
 def read_dumps(path: Path) -> Dumps:
