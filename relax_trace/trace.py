@@ -194,8 +194,9 @@ class Trace:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to ``path`` in the form its suffix names, whole or not at all.
 
-        ``.npz`` is the native form, ``.json`` and ``.json.gz`` Chrome's. Raises ``TraceFileError``
-        for another suffix, ``OSError`` where the file can't be written.
+        ``.npz`` is the native form, ``.json`` and ``.json.gz`` Chrome's, ``.otlp.json`` and
+        ``.otlp.pb`` OpenTelemetry's. Raises ``TraceFileError`` for another suffix, ``OSError``
+        where the file can't be written, ``ExportError`` where OpenTelemetry is not installed.
         """
         from .exporters import save
 
