@@ -299,7 +299,7 @@ def merged_json(raw: bytes) -> bytes:
         for resource in document["resourceSpans"]:
             for span in (span for scope in resource["scopeSpans"] for span in scope["spans"]):
                 assert isinstance(span["startTimeUnixNano"], str)
-                for key in ("traceId", "spanId", "parentSpanId"):
+                for key in {"traceId", "spanId", "parentSpanId"} & set(span):
                     identifier = bytes.fromhex(span[key])
                     assert identifier.hex() == span[key]
                     span[key] = b64encode(identifier).decode()

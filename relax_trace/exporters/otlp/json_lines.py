@@ -30,7 +30,12 @@ def tail(template: Template) -> bytes:
 def spans(columns: Spans, tails: Part, extras: Sequence[Part]) -> Ragged:
     """A span a row, each after a comma; ``extras`` are the attributes that vary."""
     some = columns.parents > 0
-    parents = _hexadecimal(big_endian(columns.parents[some]))
+    parents = concatenate(
+        int(some.sum()),
+        [b'","parentSpanId":"', _hexadecimal(big_endian(columns.parents[some]))],
+    )
+    lengths = np.zeros(len(some), np.int64)
+    lengths[some] = parents.lengths
     parts: list[Part] = [
         b",",
         tails,
@@ -39,8 +44,7 @@ def spans(columns: Spans, tails: Part, extras: Sequence[Part]) -> Ragged:
         _hexadecimal(columns.trace_ids),
         b'","spanId":"',
         _hexadecimal(big_endian(columns.ids)),
-        b'","parentSpanId":"',  # an empty one is none
-        Ragged(parents.reshape(-1), offsets_of(16 * some.astype(np.int64))),
+        Ragged(parents.data, offsets_of(lengths)),
         b'","startTimeUnixNano":"',
         _decimal(columns.start),
         b'","endTimeUnixNano":"',
