@@ -17,12 +17,14 @@ _FORMS = {
     ".json": ((b"{", b"["), "JSON"),
     ".json.gz": ((b"\x1f\x8b",), "compressed by gzip"),
 }
-SUFFIXES = tuple(_FORMS)
+# Written for other programs, and not read back.
+_OTLP = (".otlp.json", ".otlp.pb")
+SUFFIXES = (*_FORMS, *_OTLP)
 
 
 def suffix_of(path: str | os.PathLike[str]) -> str:
     """The one of :data:`SUFFIXES` that ``path`` has. Raises ``TraceFileError`` for another."""
-    for suffix in SUFFIXES:
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):  # .otlp.json ends in .json as well
         if os.fspath(path).lower().endswith(suffix):
             return suffix
     raise TraceFileError(
@@ -33,10 +35,18 @@ def suffix_of(path: str | os.PathLike[str]) -> str:
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` in the form its suffix names, whole or not at all.
 
-    Raises ``TraceFileError`` for another suffix, ``OSError`` where the file can't be written.
+    Raises ``TraceFileError`` for another suffix, ``OSError`` where the file can't be written,
+    ``ExportError`` where OTLP is asked for and OpenTelemetry is not installed.
     """
-    write = {".npz": native.write, ".json": chrome.write, ".json.gz": _write_compressed}
-    chosen = write[suffix_of(path)]
+    suffix = suffix_of(path)
+    if suffix in _OTLP:
+        from .otlp import files
+
+        chosen = {".otlp.json": files.write_json, ".otlp.pb": files.write_protobuf}[suffix]
+    else:
+        chosen = {".npz": native.write, ".json": chrome.write, ".json.gz": _write_compressed}[
+            suffix
+        ]
     with replacing(path) as stream:
         chosen(trace, stream)
 
@@ -48,6 +58,11 @@ def load(path: str | os.PathLike[str]) -> Trace:
     can't be read.
     """
     suffix = suffix_of(path)
+    if suffix in _OTLP:
+        raise TraceFileError(
+            f"can't read {os.fspath(path)!r}: OTLP files are for other programs; "
+            f"relax_trace reads {', '.join(_FORMS)}"
+        )
     readers = {
         ".npz": native.read,
         ".json": chrome_load.read,
