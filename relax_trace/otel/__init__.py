@@ -1,0 +1,19 @@
+"""LIVE: spans of Relax VMs in the application's own OpenTelemetry traces.
+
+``opentelemetry-instrument python app.py`` needs no code; otherwise::
+
+    from relax_trace.otel import RelaxVMInstrumentor
+
+    RelaxVMInstrumentor().instrument()
+
+Every invocation of a VirtualMachine is then a span, a child of the one that is current. Seen are
+the functions that are taken from a VM meanwhile, ``vm["main"]``, and its ``invoke_stateful``,
+``invoke_closure`` and ``time_evaluator`` (one span for each evaluation); a function that was taken
+before, or comes from ``vm.module``, is not.
+"""
+
+from .batches import batch
+from .instrumentor import RelaxVMInstrumentor
+from .settings import Settings
+
+__all__ = ["RelaxVMInstrumentor", "Settings", "batch"]
