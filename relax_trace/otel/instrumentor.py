@@ -11,11 +11,13 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import TracerProvider, get_tracer
+from opentelemetry.trace import Tracer, TracerProvider, get_tracer
 
 from .. import reach
 from . import conventions as names
 from .invocations import InvocationSpans
+from .losses import Losses
+from .ops import Ops
 from .settings import Settings, settings_of
 from .wrapping import unwrap, wrap, wrapped_vms
 
@@ -28,6 +30,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Spans of Relax VMs through the application's TracerProvider; there is one per process."""
 
     _spans: InvocationSpans | None = None
+    _losses = Losses()
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """None: TVM need not be there yet, and isn't imported before the application does."""
@@ -48,11 +51,29 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         ``vm`` is a ``tvm.relax.VirtualMachine`` or its module; ``name`` is its ``tvm.model.name``.
         Raises ``TypeError`` for anything else.
         """
-        wrap(_vm_of(vm), functools.partial(self._spans_now().call, name or _UNNAMED))
+        vm, spans = _vm_of(vm), self._spans_now()
+        wrap(vm, functools.partial(spans.call, name or _UNNAMED))
+        if spans.ops:
+            spans.ops.add(vm)
 
     def uninstrument_vm(self, vm: Any) -> None:
         """Make no spans for this VM any more; a recording of it goes on."""
-        unwrap(_vm_of(vm))
+        vm = _vm_of(vm)
+        unwrap(vm)
+        if self._spans and self._spans.ops:
+            self._spans.ops.remove(vm)
+
+    def force_flush(self, timeout_seconds: float = 30.0) -> bool:
+        """Wait until the op spans of the invocations that have ended are made.
+
+        To be called before the provider's own ``force_flush()``. False if it takes too long.
+        """
+        return not (self._spans and self._spans.ops) or self._spans.ops.flush(timeout_seconds)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Number of ops without a span, by reason: ``ring``, ``queue``, ``rate``, ``shutdown``."""
+        return dict(self._losses.counts)
 
     def _instrument(self, **keywords: Any) -> None:
         if keywords:
@@ -76,14 +97,31 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         reach.forget(self._add)
         for vm in wrapped_vms():
             unwrap(vm)
+        if self._spans and self._spans.ops:
+            self._spans.ops.stop()
 
     def _set_up(self, settings: Settings, provider: TracerProvider | None) -> InvocationSpans:
         tracer = get_tracer(names.SCOPE, _version(), provider)
+        ops_tracer = get_tracer(names.OPS_SCOPE, _version(), provider)
+        ops = None
+        if settings.ops != "none":
+            ops = Ops(settings, ops_tracer, provider, self._losses)
         if self._spans is None:
-            self._spans = InvocationSpans(tracer, settings.enabled)
-        else:  # VMs that were instrumented one by one have it
-            self._spans.use(tracer, settings.enabled)
+            self._spans = InvocationSpans(tracer, ops, settings.enabled)
+        else:
+            self._change(self._spans, tracer, ops, settings.enabled)
         return self._spans
+
+    def _change(
+        self, spans: InvocationSpans, tracer: Tracer, ops: Ops | None, enabled: bool
+    ) -> None:
+        """VMs that were instrumented one by one go on, by the new settings."""
+        if spans.ops:
+            spans.ops.stop()
+        spans.use(tracer, ops, enabled)
+        for vm in wrapped_vms():
+            if ops:
+                ops.add(vm)
 
     def _spans_now(self) -> InvocationSpans:
         return self._spans or self._set_up(settings_of({}, os.environ), None)

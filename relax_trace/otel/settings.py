@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 _log = logging.getLogger("relax_trace")
 
 PREFIX = "OTEL_PYTHON_RELAX_"  # of an environment variable; the name follows in capitals
+
+
+Ops = Literal["sampled", "all", "none"]
+Calls = Literal["tensors", "all"]
 
 
 @dataclass(frozen=True)
@@ -17,14 +21,37 @@ class Settings:
     """The keywords of :meth:`RelaxVMInstrumentor.instrument`.
 
     ``enabled``: whether spans are made; ``RelaxVMInstrumentor().enabled`` changes it at run time.
+
+    ``ops``: which invocations have their ops recorded: ``"sampled"`` those whose span is, ``"all"``
+    every one (the sampler then decides on each op's span), ``"none"`` none. ``calls``: of which
+    calls there are spans, those with a tensor among their arguments (``"tensors"``) or ``"all"``.
+
+    ``ops_per_invocation``, ``ops_per_trace``, ``ops_per_second`` (of the process): how many op
+    spans are made at most; the longest are kept. ``queue``: how many invocations may wait for their
+    op spans to be made; the ops of more are dropped.
+
     Raises ``ValueError`` for a value that can't be.
     """
 
     enabled: bool = True
+    ops: Ops = "sampled"
+    calls: Calls = "tensors"
+    ops_per_invocation: int = 256
+    ops_per_trace: int = 2000
+    ops_per_second: int = 1000
+    queue: int = 100
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):
             raise ValueError(f"enabled must be True or False, not {self.enabled!r}")
+        for name, known in (("ops", get_args(Ops)), ("calls", get_args(Calls))):
+            value = getattr(self, name)
+            if value not in known:
+                raise ValueError(f"{name} must be {' or '.join(map(repr, known))}, not {value!r}")
+        for name in ("ops_per_invocation", "ops_per_trace", "ops_per_second", "queue"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1 on, not {value!r}")
 
 
 def settings_of(keywords: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:

@@ -12,6 +12,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from relax_trace.otel import RelaxVMInstrumentor
 
+OPS_SCOPE = "relax_trace.ops"
+
+
+def scope_of(span: ReadableSpan) -> str:
+    """The name of its instrumentation scope."""
+    assert span.instrumentation_scope is not None
+    return span.instrumentation_scope.name
+
 
 class Live:
     """The application's side: its provider, and the spans that ended, in that order."""
@@ -24,13 +32,25 @@ class Live:
 
     @property
     def spans(self) -> list[ReadableSpan]:
-        """What ended by now."""
-        return list(self._exporter.get_finished_spans())
+        """What ended by now, but for ops."""
+        return [span for span in self._exporter.get_finished_spans() if scope_of(span) != OPS_SCOPE]
+
+    @property
+    def ops(self) -> list[ReadableSpan]:
+        """The op spans of what ended by now, in the order of their starts."""
+        assert RelaxVMInstrumentor().force_flush()
+        found = [one for one in self._exporter.get_finished_spans() if scope_of(one) == OPS_SCOPE]
+        return sorted(found, key=lambda span: span.start_time or 0)
 
     def named(self, name: str) -> ReadableSpan:
         """The one span of this name."""
         (span,) = [span for span in self.spans if span.name == name]
         return span
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    """Its attributes, each with its type."""
+    return {name: (type(value), value) for name, value in (span.attributes or {}).items()}
 
 
 @contextmanager

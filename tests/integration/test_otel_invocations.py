@@ -23,7 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
 from tvm import relax
 
 import relax_trace
-from integration.live_spans import Live, is_child, live
+from integration.live_spans import Live, attributes, is_child, live
 from integration.small_vms import MAIN, callback, calls, small, tensor, vm_of
 from relax_trace.otel import RelaxVMInstrumentor, batch
 
@@ -35,13 +35,8 @@ RESULT = [1, 9, 25, 49]
 @pytest.fixture
 def application() -> Iterator[Live]:
     """The process, instrumented."""
-    with live() as made:
+    with live({"ops": "none"}) as made:
         yield made
-
-
-def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """Its attributes, each with its type."""
-    return {name: (type(value), value) for name, value in (span.attributes or {}).items()}
 
 
 def of_invocation(function: str, model: str = "vm") -> dict[str, Any]:
@@ -255,7 +250,7 @@ def test_what_fails_in_a_span_is_not_the_callers(
     where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The call goes on, and the user is told once; the context is as it was."""
-    with live() as application, caplog.at_level(logging.ERROR, "relax_trace"):
+    with live({"ops": "none"}) as application, caplog.at_level(logging.ERROR, "relax_trace"):
         application.provider.add_span_processor(Broken(where))
         vm = vm_of(small())
         before = contexts.get_current()
@@ -329,7 +324,7 @@ def test_one_vm_alone(target: str) -> None:
     """Without instrument(), by its object or its module; others have no spans."""
     made = Live()
     instrumentor = RelaxVMInstrumentor()
-    instrumentor.instrument(tracer_provider=made.provider)
+    instrumentor.instrument(tracer_provider=made.provider, ops="none")
     instrumentor.uninstrument()
     vm, other = vm_of(small()), vm_of(small())
     named: Callable[[], Any] = {"module": lambda: vm.module, "object": lambda: vm}[target]

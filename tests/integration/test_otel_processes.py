@@ -72,8 +72,10 @@ def test_without_code(tmp_path: Path) -> None:
     """TVM isn't imported before the program does, and its invocation is under its request."""
     ended = run_instrumented(APP, tmp_path)
     assert (ended.returncode, ended.stdout.startswith(OWN)) == (0, True), ended
-    invocation, request = spans_in(ended.stdout)
+    invocation, request, *ops = spans_in(ended.stdout)
     assert (invocation["name"], request["name"]) == ("main", "request")
+    parents = {span["context"]["span_id"]: span["name"] for span in (invocation, *ops)}
+    assert [parents[op["parent_id"]] for op in ops] == ["main"] * 4 + ["inner"] * 3 + ["main"]
     assert invocation["parent_id"] == request["context"]["span_id"]
     assert invocation["attributes"]["tvm.model.name"] == "vm"
 
@@ -98,7 +100,8 @@ def test_what_the_environment_says(
     """Of OpenTelemetry's variables, and ours; a value that can't be is said in one line."""
     ended = run_instrumented(APP, tmp_path, **variables)
     assert (ended.returncode, ended.stdout.startswith(OWN)) == (0, True), ended
-    assert [span["name"] for span in spans_in(ended.stdout)] == spans
+    found = [span["name"] for span in spans_in(ended.stdout)]
+    assert (found[: len(spans)], len(found)) == (spans, len(spans) + 8 * ("main" in spans))
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
 
@@ -127,7 +130,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 memory = InMemorySpanExporter()
 provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(memory))
-names = lambda: [span.name for span in memory.get_finished_spans()]
+def names(scope="relax_trace"):
+    ended = memory.get_finished_spans()
+    return [one.name for one in ended if one.instrumentation_scope.name in (scope, "application")]
 """
 
 
@@ -167,15 +172,42 @@ pid = os.fork()
 with provider.get_tracer("application").start_as_current_span("request"):
     vm["identity"](x)
     vm_of(small())["inner"](x)
-spans = memory.get_finished_spans()
 assert names() == ["main", "identity", "inner", "request"], names()
-assert all(span.parent == spans[-1].context for span in spans[1:3])
+spans = {{span.name: span for span in memory.get_finished_spans()}}
+assert all(spans[name].parent == spans["request"].context for name in ("identity", "inner"))
+assert RelaxVMInstrumentor().force_flush()
+checks = ["vm.builtin.check_tensor_info", "vm.builtin.match_shape"]
+main = [*checks, "add", "inner", *checks, "subtract", "multiply"]
+ops = [*(main if pid else []), *checks, *checks, "subtract"]
+assert names("relax_trace.ops") == ["request", *ops], names("relax_trace.ops")
+assert sum(RelaxVMInstrumentor().dropped.values()) == 0
 if not pid:
     os._exit(0)
 assert os.waitpid(pid, 0)[1] == 0
 """
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_process_that_just_ends() -> None:
+    """What its last invocations did is exported all the same, before the provider shuts down."""
+    ended = run_alone(
+        """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
+from relax_trace.otel import RelaxVMInstrumentor
+from integration.small_vms import small, tensor, vm_of
+RelaxVMInstrumentor().instrument()
+exporter = ConsoleSpanExporter(formatter=lambda span: span.name + "\\n")
+trace.set_tracer_provider(TracerProvider())
+trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(exporter))
+vm_of(small())["identity"](tensor(1, 2, 3, 4))
+"""
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    expected = ["identity", "vm.builtin.check_tensor_info", "vm.builtin.match_shape"]
+    assert ended.stdout.splitlines() == expected
 
 
 @pytest.mark.parametrize("freeze", ["", "gc.collect(); gc.freeze()"])
