@@ -152,7 +152,7 @@ static void encode_result(encoder* to, const TVMFFIAny* result) {
 }
 
 /* SIGNATURE_TENSOR, if words say so: to be asked when they are new. */
-static uint32_t signature_flags(const uint64_t* words, size_t count) {
+static inline uint32_t signature_flags(const uint64_t* words, size_t count) {
   for (size_t at = 0; at < count; ++at) {
     uint64_t kind = words[at] >> 56;
     if (kind == WORD_TENSOR) return SIGNATURE_TENSOR;
