@@ -158,7 +158,7 @@ class Hub:
     def at_exit(self) -> None:
         """Don't leave undone what the last invocations asked for, but cycles may be many."""
         self.deadline = time.monotonic() + _EXIT_SECONDS
-        self._notices.deliver()
+        self._notices.deliver(timeout=2 * _EXIT_SECONDS)
 
     def before_fork(self) -> None:
         """Let no other thread be in the middle of a drain: the child would have half of it."""

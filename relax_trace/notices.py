@@ -65,11 +65,11 @@ class Notices:
         self._thread = thread
         load().set_notify(self._writer)
 
-    def deliver(self, slot: int | None = None) -> None:
+    def deliver(self, slot: int | None = None, timeout: float | None = None) -> None:
         """Wait until what was told by now has been acted on; not where that waits for itself.
 
         With a ``slot``, look for cycles of its recording in any case: a pipe that was full may not
-        have taken the word of the last one.
+        have taken the word of the last one. Don't wait beyond ``timeout`` seconds.
         """
         if self._thread in (None, threading.current_thread()):
             return
@@ -77,7 +77,7 @@ class Notices:
             self._tell(slot)
         with self._changed:
             told = self._taken + self._waiting()
-            self._changed.wait_for(lambda: self._done >= told)
+            self._changed.wait_for(lambda: self._done >= told, timeout)
 
     def _tell(self, slot: int) -> None:
         notice = np.zeros(1, _NOTICE)

@@ -94,6 +94,9 @@ def _pattern(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be given as text, not as {type(value).__name__}")
     if not value or "\0" in value or value != value.encode("utf-8", "replace").decode():
         raise ValueError(f"{name} has a pattern that no name can match: {value!r}")
+    if any(text in value for text in ("[^", "[[:", "[[.", "[[=")):
+        # the recorder's fnmatch() is C's, which reads them otherwise than Python's
+        raise ValueError(f"{name} has a pattern with more than *, ?, [abc], [!abc]: {value!r}")
 
 
 def _integer(name: str, value: Any, least: int | None = None) -> None:

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <tvm/ffi/c_api.h>
 
@@ -47,6 +48,15 @@ static inline bool string_of(const TVMFFIAny* value, TVMFFIByteArray* out) {
     default:
       return false;
   }
+}
+
+/* A copy that ends with a NUL, to be freed; NULL where there is no memory. */
+static inline char* copy_of_text(const char* bytes, size_t size) {
+  char* copy = (char*)malloc(size + 1);
+  if (!copy) return NULL;
+  if (size) memcpy(copy, bytes, size);
+  copy[size] = 0;
+  return copy;
 }
 
 static inline TVMFFIAny none_value(void) {

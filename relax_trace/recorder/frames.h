@@ -57,7 +57,7 @@ static void abandon(strand* in, int depth, uint64_t now) {
 
 /* Open a frame for an invocation and write its opening record. NULL below the deepest nesting. */
 static frame* open_invocation(strand* in, vm_state* vm, const entry* function, uint16_t kind,
-                              uintptr_t stack, slots slots) {
+                              uintptr_t stack, slots whose) {
   thread_state* thread = in->thread;
   if (in->depth == DEPTH_MOST) {
     count_one(&thread->dropped_invocations);
@@ -71,7 +71,7 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
   opened->vm = vm;
   opened->name = function;
   opened->stack = stack;
-  opened->slots = slots;
+  opened->slots = whose;
   opened->parent = invocation_around(thread, stack);
   opened->tag = (uint32_t)this_tag.number;
   opened->start = clock_ticks();
@@ -85,7 +85,7 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
         .function = function->number,
         .vm = vm->number,
         .flags = INVOCATION_OPEN | (kind == FRAME_BARE ? INVOCATION_IMPLICIT : 0),
-        .slots = slots,
+        .slots = whose,
         .tag = opened->tag,
     };
     buffer_publish(&thread->invocations);

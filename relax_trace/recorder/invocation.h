@@ -154,6 +154,18 @@ static int call_recorded(entry_point* point, const entry* name, decision* decide
   return code;
 }
 
+/* Call it as if it were no invocation. Inside one that is recorded its calls are that one's; what a
+ * throw left open of them is closed here, for it may be long until the VM's next call tells. */
+static int call_left_out(const entry_point* point, const TVMFFIAny* arguments, int count,
+                         TVMFFIAny* result) {
+  strand* in = strand_led_to(point->vm);
+  bool inside = in && in->thread == this_thread;
+  int depth = inside ? in->depth : 0;
+  int code = TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  if (inside && in->depth > depth) abandon(in, depth, clock_ticks());
+  return code;
+}
+
 /* Which recordings the invocation is for; it may be the VM's outermost one, which arms the hook. */
 static decision enter(entry_point* point, const entry** name, const TVMFFIAny* arguments,
                       int count) {
@@ -197,9 +209,8 @@ static int on_invoke(void* self, const TVMFFIAny* arguments, int32_t count, TVMF
   const entry* name = NULL;
   release(result); /* TVM's time_evaluator hands in the result of the call before */
   decision decided = enter(point, &name, arguments, count);
-  int code = decided.armed
-                 ? call_recorded(point, name, &decided, arguments, count, result)
-                 : TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
+  int code = decided.armed ? call_recorded(point, name, &decided, arguments, count, result)
+                           : call_left_out(point, arguments, count, result);
   leave(point, &decided, name, code != 0);
   return code;
 }

@@ -94,7 +94,7 @@ static _Atomic uint64_t shortest_call; /* ticks: calls that took less are not re
 /* Names' lock held. */
 static void refilter(entry* name) {
   int count = name_filter.count;
-  char* text = count ? strndup(name->bytes, name->size) : NULL; /* entries end without a NUL */
+  char* text = count ? copy_of_text(name->bytes, name->size) : NULL; /* entries end without a NUL */
   bool kept = !text;
   for (int i = 0; !kept && i < count; ++i) {
     kept = fnmatch(name_filter.patterns[i], text, FNM_NOESCAPE) == 0;

@@ -47,8 +47,7 @@ static int64_t integer(const TVMFFIAny* arguments, int32_t count, int32_t at) {
 static vm_state* vm_argument(const TVMFFIAny* arguments, int32_t count, int32_t at) {
   int64_t number = integer(arguments, count, at);
   pthread_mutex_lock(&registry.lock);
-  vm_state* vm = registry.vms;
-  while (vm && vm->number != number) vm = vm->next;
+  vm_state* vm = number > 0 && number <= registry.vm_count ? registry.vms[number - 1] : NULL;
   pthread_mutex_unlock(&registry.lock);
   if (!vm) fail("ValueError", "relax_trace: no VM has this number");
   return vm;
@@ -90,6 +89,20 @@ static int on_begin(void* self, const TVMFFIAny* arguments, int32_t count, TVMFF
   return 0;
 }
 
+/* Registry lock held. Give the VM its number; false if there is no memory. */
+static bool list_vm(vm_state* vm) {
+  if (registry.vm_count == registry.vm_capacity) {
+    uint32_t capacity = registry.vm_capacity ? 2 * registry.vm_capacity : 16;
+    vm_state** grown = (vm_state**)realloc(registry.vms, capacity * sizeof *grown);
+    if (!grown) return false;
+    registry.vms = grown;
+    registry.vm_capacity = capacity;
+  }
+  registry.vms[registry.vm_count] = vm;
+  vm->number = ++registry.vm_count;
+  return true;
+}
+
 static int on_open(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self), UNUSED(arguments), UNUSED(count);
   vm_state* vm = (vm_state*)calloc(1, sizeof *vm);
@@ -100,10 +113,13 @@ static int on_open(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
     return -1;
   }
   pthread_mutex_lock(&registry.lock);
-  vm->number = ++registry.vm_count;
-  vm->next = registry.vms;
-  registry.vms = vm;
+  bool listed = list_vm(vm);
   pthread_mutex_unlock(&registry.lock);
+  if (!listed) {
+    TVMFFIObjectDecRef(vm->hook);
+    free(vm);
+    return fail("MemoryError", "relax_trace: out of memory");
+  }
   *result = int_value(vm->number);
   return 0;
 }
@@ -145,7 +161,7 @@ static wish* make_wish(const TVMFFIAny* arguments, int32_t count) {
   int64_t slow = integer(arguments, count, 8);
   made->slow = slow > 0 ? clock_ticks_of((uint64_t)slow) : 0;
   if (string_of(&arguments[9], &functions) && functions.size) {
-    made->functions = strndup(functions.data, functions.size);
+    made->functions = copy_of_text(functions.data, functions.size);
     if (!made->functions) {
       free(made);
       return NULL;
@@ -223,7 +239,7 @@ static int on_set_filter(void* self, const TVMFFIAny* arguments, int32_t count, 
   for (int32_t i = 1; i < count; ++i) {
     TVMFFIByteArray text;
     bool is_text = string_of(&arguments[i], &text);
-    patterns[i - 1] = is_text ? strndup(text.data, text.size) : NULL;
+    patterns[i - 1] = is_text ? copy_of_text(text.data, text.size) : NULL;
     if (patterns[i - 1]) continue;
     free_patterns(patterns, i - 1); /* what was set before holds */
     return is_text ? fail("MemoryError", "relax_trace: out of memory")
@@ -306,7 +322,8 @@ static void after_fork_in_child(void) {
     at->id = thread_system_id();
     thread_discard(at);
   }
-  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+  for (uint32_t i = 0; i < registry.vm_count; ++i) {
+    vm_state* vm = registry.vms[i];
     pthread_mutex_init(&vm->edge, NULL);         /* another thread may have held it */
     if (vm->runner != (uintptr_t)&this_thread) { /* who was inside is no more */
       vm->active = 0;

@@ -30,7 +30,6 @@ enum { DEPTH_MOST = 128, NAME_CACHE = 512, SIGNATURE_CACHE = 1024, THREAD_NAME_S
 
 /* A VM that is, or was, recorded. */
 typedef struct vm_state {
-  struct vm_state* next;   /* registry lock */
   uint32_t number;         /* fixed */
   TVMFFIObjectHandle hook; /* fixed: the instrument, an ffi.Function whose self is this struct */
   pthread_mutex_t edge;    /* held while an outermost invocation starts or ends, and by want() */
@@ -115,8 +114,8 @@ typedef struct thread_state {
 static struct {
   pthread_mutex_t lock;
   thread_state *threads, *last; /* those that run, then those that have ended, the oldest last */
-  vm_state* vms;
-  uint32_t vm_count;
+  vm_state** vms;               /* number i + 1 is vms[i] */
+  uint32_t vm_count, vm_capacity;
   _Atomic uint64_t homeless_ops; /* dropped since there was no room for their thread's state */
   _Atomic uint64_t homeless_invocations;
   uint32_t finished_last_invocation; /* the largest number that an ended thread gave out */
@@ -134,7 +133,8 @@ static inline void count_one(_Atomic uint64_t* counter) { /* single writer */
 
 /* No VM may lead to it any more: an invocation may have been left for good with its thread. */
 static void strand_forget(strand* gone) {
-  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+  for (uint32_t i = 0; i < registry.vm_count; ++i) {
+    vm_state* vm = registry.vms[i];
     strand* own = gone;
     atomic_compare_exchange_strong(&vm->strand, &own, NULL);
   }
@@ -229,7 +229,8 @@ static void thread_end(void* state) {
   strand_forget(&thread->base);
   for (strand* at = thread->strands; at; at = at->next) strand_forget(at);
   free_strands(thread);
-  for (vm_state* vm = registry.vms; vm; vm = vm->next) {
+  for (uint32_t i = 0; i < registry.vm_count; ++i) {
+    vm_state* vm = registry.vms[i];
     uint64_t own = thread->id; /* it can't be inside a VM any more */
     atomic_compare_exchange_strong(&vm->bare_thread, &own, 0);
   }

@@ -76,7 +76,7 @@ static progress* progress_of(wish* with, const entry* function) {
   at->function = function;
   at->wanted = !with->functions;
   if (with->functions && function) {
-    char* name = strndup(function->bytes, function->size); /* entries end without a NUL */
+    char* name = copy_of_text(function->bytes, function->size); /* entries end without a NUL */
     at->wanted = name && fnmatch(with->functions, name, FNM_NOESCAPE) == 0;
     free(name);
   }

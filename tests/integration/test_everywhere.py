@@ -79,6 +79,12 @@ def ran(trace: Trace) -> list[tuple[str, str]]:
     return list(zip(vms, functions(trace), strict=True))
 
 
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count VMs from the first one of this test on: others may have left some."""
+    monkeypatch.setattr(reach, "_known", {})
+
+
 # ---- which VMs, which functions ----
 
 

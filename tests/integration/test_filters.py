@@ -253,6 +253,11 @@ def test_names_that_the_recorder_has_never_seen() -> None:
         ({"names": "a\0b"}, ValueError, r"names has a pattern that no name can match: 'a\x00b'"),
         ({"names": "\udc80"}, ValueError, r"names has a pattern that no name can match: '\udc80'"),
         ({"functions": 3}, TypeError, "functions must be given as text, not as int"),
+        (
+            {"names": "[^a]*"},
+            ValueError,
+            "names has a pattern with more than *, ?, [abc], [!abc]: '[^a]*'",
+        ),
         ({"functions": ""}, ValueError, "functions has a pattern that no name can match: ''"),
     ],
 )

@@ -106,3 +106,48 @@ def test_a_greenlet_that_is_never_resumed() -> None:
     assert functions(trace) == ["call", "main", "main", "main"]
     assert (trace.invocations.parent == -1).all()
     assert len({tuple(calls(trace, i)) for i in (1, 2, 3)}) == 1
+
+
+def test_greenlets_that_end_in_any_order_while_others_begin() -> None:
+    """Calls of those that wait never lead from one to the other in a ring."""
+    vms = [vm_of(small()) for _ in range(6)]
+    hub = greenlet.getcurrent()
+    workers: list[greenlet.greenlet] = []
+
+    def begin(vm: tvm.relax.VirtualMachine) -> None:
+        workers.append(greenlet.greenlet(vm["call"]))
+        workers[-1].switch(tensor(1, 2, 3, 4))
+
+    with callback(lambda _: hub.switch()), relax_trace.record() as recording:
+        for vm in vms[:4]:
+            begin(vm)
+        workers[1].switch()
+        workers[3].switch()
+        for vm in vms[4:]:
+            begin(vm)
+        for worker in workers:
+            if not worker.dead:
+                worker.switch()
+    trace = recording.trace
+    assert functions(trace) == ["call"] * 6
+    assert [calls(trace, i) for i in range(6)] == [CALL] * 6
+    assert (trace.invocations.parent == -1).all()
+    assert trace.losses == relax_trace.Losses()
+
+
+def test_a_vm_that_another_one_calls_back_into() -> None:
+    """Its inner invocation stands inside that of the other VM, and has its own calls."""
+    outer, middle = vm_of(small()), vm_of(small())
+    inside = [outer, middle]
+    names = ["main", "call"]
+
+    def call_next(x: tvm.runtime.Tensor) -> None:
+        inside.pop()[names.pop()](x)
+
+    with callback(call_next), relax_trace.record() as recording:
+        outer["call"](tensor(1, 2, 3, 4))
+    trace = recording.trace
+    assert functions(trace) == ["call", "call", "main"]
+    assert trace.invocations.vm.tolist() == [0, 1, 0]
+    assert trace.invocations.parent.tolist() == [-1, 0, 1]
+    assert [calls(trace, i) for i in range(3)] == [CALL, CALL, MAIN]

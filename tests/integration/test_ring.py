@@ -25,6 +25,7 @@ from integration.small_vms import (
     vm_of,
 )
 from relax_trace import Losses, Trace
+from relax_trace.hub import hub
 from relax_trace.recorder.native import load
 from relax_trace.trace import OPEN
 
@@ -88,7 +89,7 @@ def test_the_newest_calls_are_kept_and_the_others_counted() -> None:
         run(vm, 499)
         last = load().now()
         vm["main"](X)
-        held = load().dump(0, 0, 1 << 30, True)
+        held = load().dump(*hub._tables.counts, 1 << 30, True)
     trace = recording.trace
     assert len(trace) + trace.losses.overwritten >= 501 * OPS
     assert len(trace) + trace.losses.overwritten - 501 * OPS < OPS  # of the first, cut in two
@@ -180,7 +181,7 @@ def test_ever_new_shapes_keep_within_their_share() -> None:
         main = vm["main"]
         for value in tensors:
             main(value)
-        held = load().dump(0, 0, 1 << 30, True)
+        held = load().dump(*hub._tables.counts, 1 << 30, True)
     trace = recording.trace
     assert trace.losses.signatures > 0
     assert trace.losses.overwritten > 0

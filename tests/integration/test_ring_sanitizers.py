@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from recorder.play import Builds, Played, decoded, play
-from relax_trace.recorder.dumps import Dumps, ThreadRecords
+from relax_trace.recorder.dumps import INVOCATION, OP, Dumps, ThreadRecords
 from relax_trace.recorder.records import ThreadTable
 from relax_trace.trace import OPEN, SIGNATURE_LOST
 
@@ -50,11 +50,11 @@ def held(dumps: Dumps) -> int:
 def check_newest(thread: ThreadRecords, dumps: Dumps) -> int:
     """From its oldest record on the thread has all; returns how many invocations are whole."""
     table = ThreadTable.of(thread, dumps)
-    ops = np.concatenate(thread.ops)
+    ops = np.concatenate([np.empty(0, OP), *thread.ops])
     assert (np.diff(ops["end"].astype(np.int64)) >= 0).all()
     if not len(ops):
         return 0  # the last invocation's end is younger than the last call's
-    calls = np.concatenate(thread.invocations)
+    calls = np.concatenate([np.empty(0, INVOCATION), *thread.invocations])
     oldest = [ops["end"][0], *calls["start"][:1], *calls["end"][:1]]
     counts = np.bincount(table.row, minlength=len(table.calls)).tolist()
     names = [dumps.name_texts[number - 1] for number in table.calls["function"].tolist()]
@@ -128,7 +128,7 @@ def test_draining_and_copying_at_once(
     check_snapshots(tmp_path)
     assert played.dumps.losses.ops == 0
     for thread in threads_of(played):
-        ends = np.concatenate(thread.ops)["end"].astype(np.int64)
+        ends = np.concatenate([np.empty(0, OP), *thread.ops])["end"].astype(np.int64)
         assert (np.diff(ends) >= 0).all()
 
 

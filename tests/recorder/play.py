@@ -36,8 +36,8 @@ OPTIONS = {
 
 PROGRAMS = {
     "driver": (
-        *("driver", "workers", "threads", "limits", "ring", "slots", "forks"),
-        *("fake_vm", "fake_ffi", "guarded"),
+        *("driver", "workers", "threads", "limits", "ring", "slots", "forks", "wishes"),
+        *("journal", "fake_vm", "fake_ffi", "guarded"),
     ),
     "fuzz_encoding": ("fuzz_encoding", "fake_ffi"),
 }

@@ -28,6 +28,11 @@ void play_ring_held(uint64_t seed);    /* while somebody holds the recorder's lo
 void play_ring_churn(uint64_t seed);   /* threads that come and go by the hundred */
 void play_ring_crowd(uint64_t seed);   /* more threads than there is room for */
 
+/* wishes.c; each keeps a journal */
+void play_wishes_alone(uint64_t seed); /* one thread changes what several recordings want */
+void play_wishes(uint64_t seed);       /* several, while another changes it */
+void play_filters(uint64_t seed);      /* calls of some names alone */
+
 /* slots.c */
 void play_slots(uint64_t seed);           /* another instrument, and no VM any more */
 void play_inside(uint64_t seed);          /* recording is started and stopped inside an op */

@@ -55,6 +55,30 @@ void play_toggle(uint64_t seed) {
   release_all();
 }
 
+static void set_some_filter(uint64_t* seed) {
+  static const char* const patterns[] = {"vm.builtin.*", "add", "*", "nobody"};
+  TVMFFIAny arguments[3] = {integer_of(one_in(seed, 2) ? 0 : 2000)};
+  int count = 1 + (int)random_below(seed, 3);
+  for (int i = 1; i < count; ++i) {
+    arguments[i] = pointer_of(kTVMFFIRawStr, patterns[random_below(seed, 4)]);
+  }
+  if (call_global("relax_trace.recorder.set_filter", arguments, count, NULL)) {
+    REQUIRE(drop_raised()); /* there was no memory: what was set before holds */
+  }
+}
+
+static void wish_something(uint64_t* seed) {
+  attached_vm* vm = &vms[random_below(seed, VMS)];
+  int slot = 1 + (int)random_below(seed, 3);
+  wish_of wish = {.active = (int)random_below(seed, 3), .wait = (int)random_below(seed, 2)};
+  if (one_in(seed, 2)) wish.functions = "*1";
+  if (one_in(seed, 3)) {
+    drop_wish(vm, slot);
+  } else {
+    make_wish(vm, slot, wish);
+  }
+}
+
 static void worker_or_chaos(int number) {
   uint64_t seed = base_seed + 7;
   if (number < WORKERS) {
@@ -62,7 +86,7 @@ static void worker_or_chaos(int number) {
     atomic_fetch_sub(&working, 1);
   }
   while (number == WORKERS && atomic_load(&working)) {
-    uint32_t chosen = random_below(&seed, 16);
+    uint32_t chosen = random_below(&seed, 20);
     if (chosen == 0) begin();
     if (chosen == 1) set_limit(1 + (int64_t)random_below(&seed, 1 << 20), one_in(&seed, 2));
     if (chosen == 2) set_limit(NO_LIMIT, one_in(&seed, 2));
@@ -70,7 +94,9 @@ static void worker_or_chaos(int number) {
     if (chosen == 4) fail_bytes(one_in(&seed, 2));
     if (chosen >= 5 && chosen < 7) dump_some(1 << 14);
     if (chosen == 7) take_snapshot();
-    if (chosen >= 8) want(&vms[random_below(&seed, VMS)], one_in(&seed, 2), one_in(&seed, 2));
+    if (chosen == 8) set_some_filter(&seed);
+    if (chosen >= 9 && chosen < 13) wish_something(&seed);
+    if (chosen >= 13) want(&vms[random_below(&seed, VMS)], one_in(&seed, 2), one_in(&seed, 2));
   }
 }
 
