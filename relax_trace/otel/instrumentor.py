@@ -1,0 +1,150 @@
+"""RelaxVMInstrumentor: spans for every VirtualMachine of the process, or for some."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import os
+from collections.abc import Collection
+from typing import Any
+
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import Tracer, TracerProvider, get_tracer
+
+from .. import reach
+from . import conventions as names
+from .invocations import InvocationSpans
+from .losses import Losses
+from .ops import Ops
+from .settings import Settings, settings_of
+from .wrapping import unwrap, wrap, wrapped_vms
+
+_log = logging.getLogger("relax_trace")
+
+_UNNAMED = "vm"  # one name for all: numbers would grow without end where VMs come and go
+
+
+class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
+    """Spans of Relax VMs through the application's TracerProvider; there is one per process."""
+
+    _spans: InvocationSpans | None = None
+    _losses = Losses()
+
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """None: TVM need not be there yet, and isn't imported before the application does."""
+        return ()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether spans are made; can be set at any time. Without, invocations run as they are."""
+        return self._spans is not None and self._spans.enabled
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._spans_now().enabled = bool(enabled)
+
+    def instrument_vm(self, vm: Any, name: str | None = None) -> None:
+        """Make spans for one VM, without :meth:`instrument` too; or say what it is called.
+
+        ``vm`` is a ``tvm.relax.VirtualMachine`` or its module; ``name`` is its ``tvm.model.name``.
+        Raises ``TypeError`` for anything else.
+        """
+        vm, spans = _vm_of(vm), self._spans_now()
+        wrap(vm, functools.partial(spans.call, name or _UNNAMED))
+        if spans.ops:
+            spans.ops.add(vm)
+
+    def uninstrument_vm(self, vm: Any) -> None:
+        """Make no spans for this VM any more; a recording of it goes on."""
+        vm = _vm_of(vm)
+        unwrap(vm)
+        if self._spans and self._spans.ops:
+            self._spans.ops.remove(vm)
+
+    def force_flush(self, timeout_seconds: float = 30.0) -> bool:
+        """Wait until the op spans of the invocations that have ended are made.
+
+        To be called before the provider's own ``force_flush()``. False if it takes too long.
+        """
+        return not (self._spans and self._spans.ops) or self._spans.ops.flush(timeout_seconds)
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Number of ops without a span, by reason: ``ring``, ``queue``, ``rate``, ``shutdown``."""
+        return dict(self._losses.counts)
+
+    def _instrument(self, **keywords: Any) -> None:
+        if keywords:
+            self._start(**keywords)
+            return
+        try:
+            self._start()
+        except Exception:  # raised, it would keep other instrumentations from starting
+            _log.exception("VirtualMachines could not be instrumented")
+
+    def _start(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        **keywords: Any,
+    ) -> None:
+        self._set_up(settings_of(keywords, os.environ), tracer_provider)
+        reach.listen(self._add)
+
+    def _uninstrument(self, **_: Any) -> None:
+        reach.forget(self._add)
+        for vm in wrapped_vms():
+            unwrap(vm)
+        if self._spans and self._spans.ops:
+            self._spans.ops.stop()
+
+    def _set_up(self, settings: Settings, provider: TracerProvider | None) -> InvocationSpans:
+        tracer = get_tracer(names.SCOPE, _version(), provider)
+        ops_tracer = get_tracer(names.OPS_SCOPE, _version(), provider)
+        ops = None
+        if settings.ops != "none":
+            ops = Ops(settings, ops_tracer, provider, self._losses)
+        if self._spans is None:
+            self._spans = InvocationSpans(tracer, ops, settings.enabled)
+        else:
+            self._change(self._spans, tracer, ops, settings.enabled)
+        return self._spans
+
+    def _change(
+        self, spans: InvocationSpans, tracer: Tracer, ops: Ops | None, enabled: bool
+    ) -> None:
+        """VMs that were instrumented one by one go on, by the new settings."""
+        if spans.ops:
+            spans.ops.stop()
+        spans.use(tracer, ops, enabled)
+        for vm in wrapped_vms():
+            if ops:
+                ops.add(vm)
+
+    def _spans_now(self) -> InvocationSpans:
+        return self._spans or self._set_up(settings_of({}, os.environ), None)
+
+    def _add(self, vm: Any) -> None:
+        """One more VM of the process."""
+        if vm not in wrapped_vms():
+            self.instrument_vm(vm)
+
+
+def _vm_of(vm: Any) -> Any:
+    import tvm_ffi
+    from tvm.relax import VirtualMachine
+
+    if isinstance(vm, tvm_ffi.Module):
+        vm = reach.vm_of_module(vm) or vm
+    if not isinstance(vm, VirtualMachine):
+        raise TypeError(f"only a tvm.relax.VirtualMachine has spans, not a {type(vm).__name__}")
+    return vm
+
+
+def _version() -> str | None:
+    try:
+        return importlib.metadata.version("relax-trace")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return None
