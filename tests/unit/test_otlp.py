@@ -21,6 +21,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 import relax_trace
 from benchmarks.bench_chrome import made_up
 from relax_trace import Device, Losses, Thread, Trace, TraceFileError, load
+from relax_trace.announce import next_steps
 from relax_trace.exporters.otlp import json_lines, protobuf
 from relax_trace.exporters.otlp.arguments import split_arguments
 from relax_trace.exporters.otlp.batches import Request, requests
@@ -436,6 +437,7 @@ def test_files_are_what_other_programs_read(tmp_path: Path) -> None:
     ]
     assert written[1:] == list(range(20_000))
     for name in ("trace.otlp.pb", "TRACE.OTLP.JSON"):
+        assert next_steps(name).startswith("it holds OTLP")
         with pytest.raises(TraceFileError, match="OTLP files are for other programs"):
             load(tmp_path / name)
 

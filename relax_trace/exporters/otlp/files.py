@@ -9,23 +9,17 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from ...trace import Trace
-from .packages import installed
+from . import batches, json_lines, protobuf
 
 # The collector's otlpjsonfilereceiver takes lines of 1 MiB unless told otherwise.
 _LINE_BYTES = 1_000_000
 
 
 def write_json(trace: Trace, stream: BinaryIO) -> None:
-    """Write ``trace`` as lines of JSON. Raises ``ExportError`` where a package is missing."""
-    with installed():
-        from . import batches, json_lines
-
+    """Write ``trace`` as lines of JSON."""
     batches.write(trace, json_lines, stream, limit=_LINE_BYTES)
 
 
 def write_protobuf(trace: Trace, stream: BinaryIO) -> None:
-    """Write ``trace`` as one message. Raises ``ExportError`` where a package is missing."""
-    with installed():
-        from . import batches, protobuf
-
+    """Write ``trace`` as one message."""
     batches.write(trace, protobuf, stream)
