@@ -30,8 +30,8 @@ THREAD_NAME: Final = "thread.name"
 
 # Instruments.
 INVOCATION_DURATION: Final = "tvm.vm.invocation.duration"  # histogram, s
-ACTIVE_INVOCATIONS: Final = "tvm.vm.active_invocations"  # up-down counter
+ACTIVE_INVOCATIONS: Final = "tvm.vm.active_invocations"  # observable up-down counter
 OP_TIME_TOTAL: Final = "tvm.op.time"  # observable counter, s
 OP_CALLS: Final = "tvm.op.calls"  # observable counter, {call}
-TRACE_DROPPED: Final = "tvm.trace.dropped"  # counter, {record}
+TRACE_DROPPED: Final = "tvm.trace.dropped"  # observable counter, {record}
 DROP_REASON: Final = "reason"  # ring, queue, rate, shutdown
