@@ -1,4 +1,4 @@
-"""LIVE: spans of Relax VMs in the application's own OpenTelemetry traces.
+"""LIVE: spans and metrics of Relax VMs in the application's own OpenTelemetry traces.
 
 ``opentelemetry-instrument python app.py`` needs no code; otherwise::
 
@@ -10,6 +10,9 @@ Every invocation of a VirtualMachine is then a span, a child of the one that is 
 the functions that are taken from a VM meanwhile, ``vm["main"]``, and its ``invoke_stateful``,
 ``invoke_closure`` and ``time_evaluator`` (one span for each evaluation); a function that was taken
 before, or comes from ``vm.module``, is not.
+
+The ops of an invocation become spans under its own once it has ended, on a thread that takes its
+time: a server calls ``RelaxVMInstrumentor().force_flush()`` before its provider's as it shuts down.
 """
 
 from __future__ import annotations

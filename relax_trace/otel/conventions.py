@@ -37,8 +37,8 @@ HOST_NAME = "host.name"  # string, of the resource
 
 # Metrics, and the attributes that only they have.
 INVOCATION_DURATION = "tvm.vm.invocation.duration"  # histogram, s
-ACTIVE_INVOCATIONS = "tvm.vm.active_invocations"  # up-down counter
+ACTIVE_INVOCATIONS = "tvm.vm.active_invocations"  # observable up-down counter
 OP_TIME_TOTAL = "tvm.op.time"  # observable counter, s
 OP_CALLS = "tvm.op.calls"  # observable counter, {call}
-DROPPED = "tvm.trace.dropped"  # counter, {record}
+DROPPED = "tvm.trace.dropped"  # observable counter, {record}
 DROPPED_REASON = "reason"  # string: "ring", "queue", "rate", "shutdown"

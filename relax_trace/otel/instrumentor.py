@@ -11,12 +11,14 @@ from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import Tracer, TracerProvider, get_tracer
+from opentelemetry.trace import TracerProvider, get_tracer
 
 from .. import reach
 from . import conventions as names
 from .invocations import InvocationSpans
 from .losses import Losses
+from .metrics import metrics_of
+from .op_totals import OpTotals
 from .ops import Ops
 from .settings import Settings, settings_of
 from .wrapping import unwrap, wrap, wrapped_vms
@@ -31,6 +33,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     _spans: InvocationSpans | None = None
     _losses = Losses()
+    _totals = OpTotals()
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """None: TVM need not be there yet, and isn't imported before the application does."""
@@ -90,7 +93,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         meter_provider: MeterProvider | None = None,
         **keywords: Any,
     ) -> None:
-        self._set_up(settings_of(keywords, os.environ), tracer_provider)
+        self._set_up(settings_of(keywords, os.environ), tracer_provider, meter_provider)
         reach.listen(self._add)
 
     def _uninstrument(self, **_: Any) -> None:
@@ -100,31 +103,33 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         if self._spans and self._spans.ops:
             self._spans.ops.stop()
 
-    def _set_up(self, settings: Settings, provider: TracerProvider | None) -> InvocationSpans:
-        tracer = get_tracer(names.SCOPE, _version(), provider)
-        ops_tracer = get_tracer(names.OPS_SCOPE, _version(), provider)
+    def _set_up(
+        self,
+        settings: Settings,
+        provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> InvocationSpans:
+        """VMs that were instrumented one by one go on, by the new settings."""
+        version = _version()
+        tracer = get_tracer(names.SCOPE, version, provider)
+        metrics = metrics_of(meter_provider, version, self._totals, self._losses)
         ops = None
         if settings.ops != "none":
-            ops = Ops(settings, ops_tracer, provider, self._losses)
+            ops_tracer = get_tracer(names.OPS_SCOPE, version, provider)
+            ops = Ops(settings, ops_tracer, provider, self._losses, self._totals)
         if self._spans is None:
-            self._spans = InvocationSpans(tracer, ops, settings.enabled)
+            self._spans = InvocationSpans(tracer, metrics, ops, enabled=settings.enabled)
         else:
-            self._change(self._spans, tracer, ops, settings.enabled)
+            if self._spans.ops:
+                self._spans.ops.stop()
+            self._spans.use(tracer, metrics, ops, enabled=settings.enabled)
+        if ops:
+            for vm in wrapped_vms():
+                ops.add(vm)
         return self._spans
 
-    def _change(
-        self, spans: InvocationSpans, tracer: Tracer, ops: Ops | None, enabled: bool
-    ) -> None:
-        """VMs that were instrumented one by one go on, by the new settings."""
-        if spans.ops:
-            spans.ops.stop()
-        spans.use(tracer, ops, enabled)
-        for vm in wrapped_vms():
-            if ops:
-                ops.add(vm)
-
     def _spans_now(self) -> InvocationSpans:
-        return self._spans or self._set_up(settings_of({}, os.environ), None)
+        return self._spans or self._set_up(settings_of({}, os.environ))
 
     def _add(self, vm: Any) -> None:
         """One more VM of the process."""

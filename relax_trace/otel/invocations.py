@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import Token
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
@@ -17,15 +16,18 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from . import conventions as names
 from .batches import inside, links_of
+from .metrics import Metrics
+from .op_spans import Ended
 from .ops import Ops
 
 _log = logging.getLogger("relax_trace")
 
 
-@dataclass(frozen=True)
-class _Begun:
+class _Begun(NamedTuple):  # made in a fraction of a frozen dataclass's time
+    model: str
+    function: str
     span: Span
-    around: Context
+    inside: Context  # with the span
     token: Token[Context]
     start: int  # ns since the Unix epoch
     ops: Ops | None  # where they are recorded
@@ -35,12 +37,13 @@ class _Begun:
 class InvocationSpans:
     """Puts a span around calls; whatever fails in that, the call itself goes on."""
 
-    def __init__(self, tracer: Tracer, ops: Ops | None, enabled: bool) -> None:
-        self.use(tracer, ops, enabled)
+    def __init__(self, tracer: Tracer, metrics: Metrics, ops: Ops | None, *, enabled: bool) -> None:
+        self.use(tracer, metrics, ops, enabled=enabled)
 
-    def use(self, tracer: Tracer, ops: Ops | None, enabled: bool) -> None:
-        """Make spans from now on by this tracer, or none; op spans where there are ``ops``."""
+    def use(self, tracer: Tracer, metrics: Metrics, ops: Ops | None, *, enabled: bool) -> None:
+        """Make spans and metrics by these from now on; op spans where there are ``ops``."""
         self._tracer = tracer
+        self._metrics = metrics
         self.ops = ops
         self.enabled = enabled
         self._complained = False
@@ -78,12 +81,15 @@ class InvocationSpans:
                 links=links_of(around),
                 start_time=start,
             )
-            token = contexts.attach(inside(span, around))
+            within = inside(span, around)
+            token = contexts.attach(within)
         except Exception:  # the application's sampler, or a processor of its
             self._complain()
             return None
+        self._try(self._metrics.begin, model)
         ops = self.ops  # it may be replaced meanwhile
-        return _Begun(span, around, token, start, ops, self._begin_ops(ops, span))
+        recorded = self._begin_ops(ops, span)
+        return _Begun(model, name, span, within, token, start, ops, recorded)
 
     def _begin_ops(self, ops: Ops | None, span: Span) -> tuple[int, bytes] | None:
         try:
@@ -94,17 +100,19 @@ class InvocationSpans:
 
     def _end(self, begun: _Begun, error: BaseException | None) -> None:
         end = time.time_ns()
+        contexts.detach(begun.token)  # what fails in this it logs itself
+        error_type = None if error is None else _type_name(error)
+        ended = Ended(begun.model, begun.function, begun.inside, begun.start, end, error_type)
+        if begun.ops and begun.recorded:
+            self._try(begun.ops.end, begun.recorded, begun.span, ended)
+        if begun.span.is_recording():
+            self._try(_describe, begun.span, error, error_type)
+        self._try(begun.span.end, end)
+        self._try(self._metrics.end, ended)
+
+    def _try(self, step: Callable[..., object], *args: Any) -> None:
         try:
-            contexts.detach(begun.token)
-            try:
-                error_type = None if error is None else _type_name(error)
-                if begun.ops and begun.recorded:
-                    times = begun.start, end
-                    begun.ops.end(begun.recorded, begun.span, begun.around, times, error_type)
-                if begun.span.is_recording():
-                    _describe(begun.span, error, error_type)
-            finally:
-                begun.span.end(end)
+            step(*args)
         except Exception:
             self._complain()
 

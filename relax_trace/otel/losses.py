@@ -24,11 +24,11 @@ class Losses:
     """Ops that have no span, by reason, since the process began."""
 
     def __init__(self) -> None:
+        self.counts = dict.fromkeys(_ADVICE, 0)
         self.after_fork()
 
     def after_fork(self) -> None:
-        """In a child process: the parent counts its own, and may have held the lock."""
-        self.counts = dict.fromkeys(_ADVICE, 0)
+        """In a child process, which counts on: a thread that it lacks may have held the lock."""
         self._lock = threading.Lock()
 
     def add(self, reason: str, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,24 @@ from . import conventions as names
 from .capture import Captured
 
 
-@dataclass(frozen=True)
-class Finished:
+class Ended(NamedTuple):  # made in a fraction of a frozen dataclass's time
     """An invocation that has ended; times in ns since the Unix epoch."""
 
-    tag: int
-    context: Context  # with its span, that the ops' are children of
+    model: str
+    function: str
+    inside: Context  # with its span
     start: int
     end: int
-    granted: int  # op spans
     error_type: str | None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One whose ops are recorded."""
+
+    invocation: Ended
+    tag: int
+    granted: int  # op spans
     thread_id: int
     thread_name: str
 
@@ -79,10 +87,11 @@ def _spans_of(
     templates: _Templates,
     tracer: Tracer,
 ) -> Iterator[Span]:
-    starts = np.clip(trace.start[rows] + shift, one.start, one.end).tolist()
-    ends = np.clip(trace.end[rows] + shift, one.start, one.end).tolist()
+    whole, context = one.invocation, one.invocation.inside
+    starts = np.clip(trace.start[rows] + shift, whole.start, whole.end).tolist()
+    ends = np.clip(trace.end[rows] + shift, whole.start, whole.end).tolist()
     thread: dict[str, Any] = {names.THREAD_ID: one.thread_id, names.THREAD_NAME: one.thread_name}
-    around: dict[int, Context] = {-1: one.context}
+    around: dict[int, Context] = {-1: context}
     parents = set(trace.parent[rows].tolist())
     for row, start, end in zip(rows.tolist(), starts, ends, strict=True):
         span = tracer.start_span(
@@ -93,11 +102,11 @@ def _spans_of(
         )
         if trace.flags[row] & ABORTED:
             span.set_status(Status(StatusCode.ERROR))
-            if one.error_type:
-                span.set_attribute(names.ERROR_TYPE, one.error_type)
+            if whole.error_type:
+                span.set_attribute(names.ERROR_TYPE, whole.error_type)
         span.end(end)
         if row in parents:
-            around[row] = set_span_in_context(span, one.context)
+            around[row] = set_span_in_context(span, context)
         yield span
 
 

@@ -10,20 +10,20 @@ import atexit
 import threading
 from typing import Any
 
-from opentelemetry.context import Context
+import numpy as np
 from opentelemetry.trace import (
     Span,
     Tracer,
     TracerProvider,
     get_tracer_provider,
-    set_span_in_context,
 )
 
 from . import conventions as names
 from .budgets import Budgets
-from .capture import Capture, Counts, try_to_add
+from .capture import Capture, Captured, Counts, try_to_add
 from .losses import QUEUE, RATE, RING, SHUTDOWN, Losses
-from .op_spans import Finished, make_spans
+from .op_spans import Ended, Finished, make_spans
+from .op_totals import OpTotals
 from .settings import Settings
 from .worker import Worker
 
@@ -37,12 +37,18 @@ class Ops:
     """What becomes of the ops of all instrumented VMs."""
 
     def __init__(
-        self, settings: Settings, tracer: Tracer, provider: TracerProvider | None, losses: Losses
+        self,
+        settings: Settings,
+        tracer: Tracer,
+        provider: TracerProvider | None,
+        losses: Losses,
+        totals: OpTotals,
     ) -> None:
         self._settings = settings
         self._tracer = tracer
         self._provider = provider  # None: the global one, which may be set later
         self._losses = losses
+        self._totals = totals
         self._budgets = Budgets(settings)
         self._capture = Capture(self._after_fork)
         self._worker: Worker[Finished] = Worker(self._work, settings.queue)
@@ -76,22 +82,15 @@ class Ops:
         """Record what this thread invokes from now on."""
         return self._capture.begin()
 
-    def end(
-        self,
-        begun: tuple[int, bytes],
-        span: Span,
-        context: Context,
-        times: tuple[int, int],
-        error_type: str | None,
-    ) -> None:
+    def end(self, begun: tuple[int, bytes], span: Span, invocation: Ended) -> None:
         """Say on the invocation's span what ran in it, and have the ops' spans made."""
         tag, before = begun
         counts = self._capture.end(before)
         calls = counts.calls if self._settings.calls == "all" else counts.tensors
         granted = self._budgets.take(span.get_span_context().trace_id, calls)
         self._losses.add(RATE, calls - granted)
-        inside = set_span_in_context(span, context)
-        if not self._put(tag, inside, times, granted, error_type):
+        thread = threading.current_thread().name
+        if not self._put(Finished(invocation, tag, granted, threading.get_ident(), thread)):
             self._capture.forget(tag)
             self._losses.add(QUEUE, granted)
             granted = 0
@@ -107,32 +106,29 @@ class Ops:
             names.TIMING: "host",
         }
 
-    def _put(
-        self,
-        tag: int,
-        context: Context,
-        times: tuple[int, int],
-        granted: int,
-        error_type: str | None,
-    ) -> bool:
+    def _put(self, finished: Finished) -> bool:
         if not self._at_exit_registered:  # now: the provider's own, which runs after, is there
             self._at_exit_registered = True
             atexit.register(self._finish)
-        thread = threading.current_thread()
-        return self._worker.put(
-            Finished(tag, context, *times, granted, error_type, threading.get_ident(), thread.name)
-        )
+        return self._worker.put(finished)
 
     # ---- on the worker ----
 
     def _work(self, finished: list[Finished]) -> None:
         captured = self._capture.take(one.tag for one in finished)
         self._losses.add(RING, captured.lost)
+        self._add_up(captured, finished)
         every_call = self._settings.calls == "all"
         for span in make_spans(captured, finished, every_call, self._tracer):
             self._unflushed += span.get_span_context().trace_flags.sampled
             if self._unflushed >= _FLUSH_AFTER:
                 self._flush_provider()
+
+    def _add_up(self, captured: Captured, finished: list[Finished]) -> None:
+        models = list(dict.fromkeys(one.invocation.model for one in finished))
+        of_tag = {one.tag: models.index(one.invocation.model) for one in finished}
+        of_call = [of_tag.get(tag, -1) for tag in captured.tags.tolist()]
+        self._totals.add(captured.trace, np.array(of_call, np.int32), models)
 
     def _flush_provider(self) -> None:
         flush = getattr(self._provider or get_tracer_provider(), "force_flush", None)
@@ -150,3 +146,4 @@ class Ops:
         self._worker.after_fork()
         self._budgets.after_fork()
         self._losses.after_fork()
+        self._totals.after_fork()
