@@ -2,7 +2,6 @@
 
 from .concatenation import concatenate
 from .errors import (
-    ExportError,
     InstrumentError,
     ModelError,
     RecorderError,
@@ -19,7 +18,6 @@ from .trace import Device, Invocations, Losses, Thread, Trace, load
 __all__ = [
     "Action",
     "Device",
-    "ExportError",
     "InstrumentError",
     "Invocations",
     "Losses",

@@ -15,9 +15,7 @@ def written(trace: Trace, path: str) -> str:
 
 
 def next_steps(path: str) -> str:
-    """How to look at it: two lines, or one for a file that is for other programs."""
-    if path.lower().endswith((".otlp.json", ".otlp.pb")):
-        return "it holds OTLP, for an OpenTelemetry Collector or a tracing backend"
+    """How to look at it: two lines."""
     timeline = (
         "open that file in https://ui.perfetto.dev"
         if path.endswith((".json", ".json.gz"))

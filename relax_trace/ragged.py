@@ -97,7 +97,7 @@ def concatenate(count: int, parts: Sequence[Part]) -> Ragged:
     of ``count`` strings, or ``(table, index)``: string ``index[i]`` of ``table`` for row ``i``.
     """
     parts = _merged(parts)
-    lengths = [lengths_of(part) for part in parts]
+    lengths = [_lengths(part) for part in parts]
     total = np.zeros(count, np.int64)
     for length in lengths:
         total += length
@@ -122,8 +122,7 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     return merged
 
 
-def lengths_of(part: Part) -> int | Index:
-    """Bytes of a part in each row, or in all of them."""
+def _lengths(part: Part) -> int | Index:
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, tuple):
