@@ -136,7 +136,7 @@ class Recording:
             if self._ended:
                 return self.trace
             dumps = hub.snapshot(self)
-        return self._to_trace(dumps, self._labels or self._labels_now())
+        return self._to_trace(dumps, with_suffixes(self._labels or self._labels_now()))
 
     @property
     def trace(self) -> Trace:
@@ -153,7 +153,7 @@ class Recording:
                     )
                 for cycle in self._ready:
                     self.dumps.put_back(cycle)
-                self._trace = self._to_trace(self.dumps, self._labels)
+                self._trace = self._to_trace(self.dumps, with_suffixes(self._labels))
                 self.dumps = Dumps()  # as large as the trace, and of no more use
                 self._warn_if_empty(self._trace)
             return self._trace
@@ -224,10 +224,12 @@ class Recording:
         try:  # the file first: what is handed over is no longer there
             if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
                 dumps = hub.snapshot(self)
-                self._alarms.write(self._to_trace(dumps, labels), self._why(dumps, notice))
+                trace = self._to_trace(dumps, with_suffixes(labels))
+                self._alarms.write(trace, self._why(dumps, notice))
         finally:
             if notice["reason"] & CYCLE and self.options.on_ready:
-                self._hand_over(self.options.on_ready, hub.take_cycles(self), labels)
+                cycles = hub.take_cycles(self)
+                self._hand_over(self.options.on_ready, cycles, with_suffixes(labels))
 
     def _hand_over(self, on_ready: OnReady, cycles: list[Dumps], labels: Labels) -> None:
         self._ready.extend(cycles)
@@ -262,7 +264,7 @@ class Recording:
         return labels_now(attachments)
 
     def _to_trace(self, dumps: Dumps, labels: Labels) -> Trace:
-        trace = to_trace(dumps, Share(self.slot, self.since), with_suffixes(labels))
+        trace = to_trace(dumps, Share(self.slot, self.since), labels)
         names, shortest = self.options.names, self.options.shortest_ns
         keep = np.ones(len(trace), bool)
         if names:
