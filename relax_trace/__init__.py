@@ -2,6 +2,7 @@
 
 from .concatenation import concatenate
 from .errors import (
+    ExportError,
     InstrumentError,
     ModelError,
     RecorderError,
@@ -18,6 +19,7 @@ from .trace import Device, Invocations, Losses, Thread, Trace, load
 __all__ = [
     "Action",
     "Device",
+    "ExportError",
     "InstrumentError",
     "Invocations",
     "Losses",

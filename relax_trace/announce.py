@@ -15,7 +15,9 @@ def written(trace: Trace, path: str) -> str:
 
 
 def next_steps(path: str) -> str:
-    """How to look at it: two lines."""
+    """How to look at it: two lines, or one for a file that is for other programs."""
+    if path.lower().endswith((".otlp.json", ".otlp.pb")):
+        return "it holds OTLP, for an OpenTelemetry Collector or a tracing backend"
     timeline = (
         "open that file in https://ui.perfetto.dev"
         if path.endswith((".json", ".json.gz"))

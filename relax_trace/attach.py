@@ -22,7 +22,7 @@ from .reach import vm_of_module
 from .recorder.native import load
 
 # What vm[...] also finds, and is no call into the model.
-_NOT_INVOCATIONS = frozenset(
+NOT_INVOCATIONS = frozenset(
     {
         "get_function",
         "get_function_arity",
@@ -134,6 +134,17 @@ def detach(vm: Any, give_up: Callable[[Any], None] | None = None) -> None:
             vm._invoke_closure = vm.module["invoke_closure"]
 
 
+def change_class(vm: Any, make: Callable[[type], type]) -> None:
+    """Give a VM the class ``make(its own)``, below the one that recordings put over that."""
+    with _lock:
+        attachment = _attachments.get(vm)
+        if attachment and attachment.recordings:
+            attachment.vm_class = make(attachment.vm_class)
+            vm.__class__ = _recorded_class(attachment.vm_class)
+        else:
+            vm.__class__ = make(type(vm))
+
+
 def want(vm: Any, attachment: Attachment, slot: int, wish: tuple[Any, ...]) -> None:
     """Record the invocations of ``vm`` that begin from now on; undone by :func:`unwant`."""
     load().want(attachment.number, vm.module, slot, *wish)
@@ -196,7 +207,7 @@ def _getitem(vm_class: Any) -> Any:
         if key in wrappers:
             return wrappers[key]
         function = vm_class.__getitem__(vm, key)  # raises what TVM raises for a missing name
-        return function if key in _NOT_INVOCATIONS else _wrapper(vm, _attachments[vm], key)
+        return function if key in NOT_INVOCATIONS else _wrapper(vm, _attachments[vm], key)
 
     return getitem
 

@@ -21,5 +21,9 @@ class ModelError(RelaxTraceError, ValueError):
     """A model or its inputs can't be used as given."""
 
 
+class ExportError(RelaxTraceError, RuntimeError):
+    """Spans can't be made or sent: OpenTelemetry is missing, or a receiver did not take them."""
+
+
 class RelaxTraceWarning(UserWarning):
     """A recording works but does not show what its user probably expects."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from .errors import RelaxTraceError
 from .notices import Notices
 from .options import Options
-from .recorder.cycles import take_cycles
+from .recorder.cycles import take_cycles, take_tagged
 from .recorder.dumps import Dumps
 from .recorder.native import load
 
@@ -108,6 +108,12 @@ class Hub:
         with self._lock:
             self._drain()
             return take_cycles(member.dumps, member.slot)
+
+    def take_tagged(self, member: Member, tags: NDArray[np.uint32]) -> Dumps:
+        """Take out of ``member`` the invocations with these tags that have ended."""
+        with self._lock:
+            self._drain()
+            return take_tagged(member.dumps, member.slot, tags)
 
     def _free_slot(self) -> int:
         """Not the last one used: a late record of its recording must not be taken for another's."""

@@ -97,7 +97,7 @@ def concatenate(count: int, parts: Sequence[Part]) -> Ragged:
     of ``count`` strings, or ``(table, index)``: string ``index[i]`` of ``table`` for row ``i``.
     """
     parts = _merged(parts)
-    lengths = [_lengths(part) for part in parts]
+    lengths = [lengths_of(part) for part in parts]
     total = np.zeros(count, np.int64)
     for length in lengths:
         total += length
@@ -122,7 +122,8 @@ def _merged(parts: Sequence[Part]) -> list[Part]:
     return merged
 
 
-def _lengths(part: Part) -> int | Index:
+def lengths_of(part: Part) -> int | Index:
+    """Bytes of a part in each row, or in all of them."""
     if isinstance(part, bytes):
         return len(part)
     if isinstance(part, tuple):

@@ -103,10 +103,12 @@ def _noticed(vm_class: Any, name: str) -> Callable[..., Any]:
         _tell(vm)
         if type(vm) is before:
             return method(vm, *args, **kwargs)
-        # It is of another class by now, with one between the user's own, which have had their
-        # turn, and TVM's.
+        # It is of another class by now: the first that was put over TVM's has its turn, after the
+        # user's own.
         order = type(vm).__mro__
-        return getattr(order[order.index(vm_class) - 1], name)(vm, *args, **kwargs)
+        over = [one for one in order[: order.index(vm_class)] if one not in before.__mro__]
+        first = next((one for one in over if name in vars(one)), vm_class)
+        return getattr(first, name)(vm, *args, **kwargs)
 
     return call
 

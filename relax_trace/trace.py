@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from .ragged import Index
 from .signature import Signatures
 
 if TYPE_CHECKING:
+    from .exporters.otlp.sending import Sent
     from .report import Report
 
 KINDS = ("kernel", "builtin", "function", "extern")
@@ -194,12 +195,34 @@ class Trace:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to ``path`` in the form its suffix names, whole or not at all.
 
-        ``.npz`` is the native form, ``.json`` and ``.json.gz`` Chrome's. Raises ``TraceFileError``
-        for another suffix, ``OSError`` where the file can't be written.
+        ``.npz`` is the native form, ``.json`` and ``.json.gz`` Chrome's, ``.otlp.json`` and
+        ``.otlp.pb`` OpenTelemetry's. Raises ``TraceFileError`` for another suffix, ``OSError``
+        where the file can't be written, ``ExportError`` where OpenTelemetry is not installed.
         """
         from .exporters import save
 
         save(self, path)
+
+    def send(
+        self,
+        *,
+        endpoint: str | None = None,
+        protocol: Literal["grpc", "http/protobuf"] | None = None,
+        patience: float = 30.0,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> Sent:
+        """Send every call and invocation as a span to an OpenTelemetry receiver, and count them.
+
+        Goes through OpenTelemetry's exporters: ``OTEL_EXPORTER_OTLP_*`` variables say where, unless
+        ``endpoint`` (a base URL) and ``protocol`` do. A request that fails is tried again for
+        ``patience`` seconds. ``progress(accepted, total, problem)`` is called as spans are taken,
+        and before another try. Raises ``ExportError`` where a request can't be delivered.
+        """
+        from .exporters.otlp.sending import send
+
+        return send(
+            self, endpoint=endpoint, protocol=protocol, patience=patience, progress=progress
+        )
 
     def filter(
         self,

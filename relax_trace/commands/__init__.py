@@ -12,6 +12,7 @@ from ..report.layout import visible
 from .convert import convert
 from .report import report
 from .run import run
+from .send import send
 
 EXAMPLES = """\b
 Examples:
@@ -19,6 +20,7 @@ Examples:
   relax-trace run model.onnx --input x=1,3,224,224 -o resnet.npz
   relax-trace report resnet.npz --calls all     the table again, with every call
   relax-trace convert resnet.npz resnet.json    for https://ui.perfetto.dev
+  relax-trace send resnet.npz                   to where OTEL_EXPORTER_OTLP_ENDPOINT points
 """
 
 
@@ -30,6 +32,7 @@ def cli() -> None:
 cli.add_command(run)
 cli.add_command(report)
 cli.add_command(convert)
+cli.add_command(send)
 
 
 def main() -> None:

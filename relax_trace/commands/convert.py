@@ -19,7 +19,8 @@ Example:
 def convert(file: str, out: str) -> None:
     """Write the trace in FILE to OUT; suffixes say the formats.
 
-    .npz is the native format, .json and .json.gz open in Perfetto and chrome://tracing.
+    .npz is the native format, .json and .json.gz open in Perfetto and chrome://tracing,
+    .otlp.json and .otlp.pb are for OpenTelemetry.
     """
     check_output(out)
     write_output(load(file), out)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from ..announce import written
-from ..exporters import suffix_of
+from ..exporters import writer_of
 from ..files import check_writable
 from ..trace import Trace
 
 
 def check_output(path: str) -> None:
-    """Raise what writing a trace to ``path`` would: ``TraceFileError`` or ``OSError``."""
-    suffix_of(path)
+    """Raise what writing to ``path`` would: ``TraceFileError``, ``ExportError``, ``OSError``."""
+    writer_of(path)
     check_writable(path)
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from ..errors import TraceFileError
 from ..files import replacing
 from ..trace import Trace
 from . import chrome, chrome_load, native
+from .otlp.packages import installed
 
 # What a file with each suffix begins with, and is.
 _FORMS = {
@@ -17,28 +19,44 @@ _FORMS = {
     ".json": ((b"{", b"["), "JSON"),
     ".json.gz": ((b"\x1f\x8b",), "compressed by gzip"),
 }
-SUFFIXES = tuple(_FORMS)
+# Written for other programs, and not read back.
+_OTLP = (".otlp.json", ".otlp.pb")
+SUFFIXES = (*_FORMS, *_OTLP)
 
 
-def suffix_of(path: str | os.PathLike[str]) -> str:
-    """The one of :data:`SUFFIXES` that ``path`` has. Raises ``TraceFileError`` for another."""
-    for suffix in SUFFIXES:
-        if os.fspath(path).lower().endswith(suffix):
+def suffix_of(path: str | os.PathLike[str], suffixes: Sequence[str] = SUFFIXES) -> str:
+    """The one of ``suffixes`` that ``path`` has. Raises ``TraceFileError`` for another."""
+    for suffix in sorted(SUFFIXES, key=len, reverse=True):  # .otlp.json ends in .json as well
+        if os.fspath(path).lower().endswith(suffix) and suffix in suffixes:
             return suffix
     raise TraceFileError(
-        f"{os.fspath(path)!r} is no trace file by its name: it must end in {', '.join(SUFFIXES)}"
+        f"{os.fspath(path)!r} is no trace file by its name: it must end in {', '.join(suffixes)}"
     )
+
+
+def writer_of(path: str | os.PathLike[str]) -> Callable[[Trace, BinaryIO], None]:
+    """What writes the form that the suffix of ``path`` names.
+
+    Raises ``TraceFileError`` for another suffix, ``ExportError`` where it is OpenTelemetry's and
+    that is not installed.
+    """
+    suffix = suffix_of(path)
+    if suffix in _OTLP:
+        with installed():
+            from .otlp import files
+
+        return {".otlp.json": files.write_json, ".otlp.pb": files.write_protobuf}[suffix]
+    return {".npz": native.write, ".json": chrome.write, ".json.gz": _write_compressed}[suffix]
 
 
 def save(trace: Trace, path: str | os.PathLike[str]) -> None:
     """Write ``trace`` to ``path`` in the form its suffix names, whole or not at all.
 
-    Raises ``TraceFileError`` for another suffix, ``OSError`` where the file can't be written.
+    Raises what :func:`writer_of` does, and ``OSError`` where the file can't be written.
     """
-    write = {".npz": native.write, ".json": chrome.write, ".json.gz": _write_compressed}
-    chosen = write[suffix_of(path)]
+    write = writer_of(path)
     with replacing(path) as stream:
-        chosen(trace, stream)
+        write(trace, stream)
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
@@ -47,7 +65,12 @@ def load(path: str | os.PathLike[str]) -> Trace:
     Raises ``TraceFileError`` for a file that is damaged or not one of ours, ``OSError`` where it
     can't be read.
     """
-    suffix = suffix_of(path)
+    if os.fspath(path).lower().endswith(_OTLP):
+        raise TraceFileError(
+            f"can't read {os.fspath(path)!r}: OTLP files are for other programs; "
+            f"relax_trace reads {', '.join(_FORMS)}"
+        )
+    suffix = suffix_of(path, tuple(_FORMS))
     readers = {
         ".npz": native.read,
         ".json": chrome_load.read,

@@ -86,7 +86,7 @@ typedef struct {
   uint32_t vm;         /* number that relax_trace.recorder.open gave out */
   uint32_t flags;      /* INVOCATION_… */
   slots slots;
-  uint32_t unused_;
+  uint32_t tag; /* of its thread as it began, or 0: see tags.h */
 } invocation_record;
 
 _Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");

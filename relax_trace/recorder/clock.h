@@ -90,4 +90,11 @@ static uint64_t clock_ticks_of(uint64_t ns) {
   return ticks < (double)INT64_MAX ? (uint64_t)ticks : INT64_MAX;
 }
 
+/* The other way round, and quick: at the rate since the library was loaded. */
+static uint64_t clock_ns_of(uint64_t ticks) {
+  uint64_t now = clock_ticks(), passed = clock_ns(CLOCK_MONOTONIC) - clock_loaded.monotonic_ns;
+  if (!clock_uses_counter || now <= clock_loaded.ticks) return ticks;
+  return (uint64_t)((double)ticks * (double)passed / (double)(now - clock_loaded.ticks));
+}
+
 #endif /* RELAX_TRACE_CLOCK_H_ */

@@ -1,7 +1,11 @@
-"""The cycles of a schedule: taken out of a recording's dumps once they are complete."""
+"""The cycles of a schedule: taken out of a recording's dumps once they are complete.
+
+Or single invocations, by their tags, where a recording is read as it goes on.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +22,27 @@ def take_cycles(dumps: Dumps, slot: int) -> list[Dumps]:
     pause broke off stays.
     """
     bit = np.uint32(1 << slot)
+    return _take_out(dumps, bit, lambda calls: _numbered(calls, bit))
+
+
+def take_tagged(dumps: Dumps, slot: int, tags: NDArray[np.uint32]) -> Dumps:
+    """Take out the invocations with these tags, of the recording in ``slot``, that have ended.
+
+    What is not of this recording goes as well once it has ended.
+    """
+    bit = np.uint32(1 << slot)
+    taken = _take_out(dumps, bit, lambda calls: np.where(np.isin(calls["tag"], tags), 0, -1))
+    left = dumps.threads.items()
+    dumps.threads = {
+        tid: records for tid, records in left if any(map(len, (*records.invocations, *records.ops)))
+    }
+    return taken[0] if taken else replace(dumps, threads={})
+
+
+def _take_out(
+    dumps: Dumps, bit: np.uint32, numbers_of: Callable[[NDArray[np.void]], Index]
+) -> list[Dumps]:
+    """Take out the ended invocations, by the numbers that they are given; those of -1 stay."""
     threads = list(dumps.threads.values())
     calls = [_end_to_end(records.invocations, INVOCATION) for records in threads]
     thread = np.repeat(np.arange(len(calls)), [len(of_thread) for of_thread in calls])
@@ -25,7 +50,7 @@ def take_cycles(dumps: Dumps, slot: int) -> list[Dumps]:
     ended = every["end"] > 0
     own = np.flatnonzero(ended & ((every["recorded"] & bit) > 0))
     cycle = np.full(len(every), -1)
-    cycle[own] = _numbered(every[own], bit)
+    cycle[own] = numbers_of(every[own])
     taken: list[dict[int, ThreadRecords]] = [{} for _ in range(int(cycle.max(initial=-1)) + 1)]
     for number, records in enumerate(threads):
         mine = thread == number
@@ -67,13 +92,18 @@ def _split(
 ) -> dict[int, ThreadRecords]:
     """Take each cycle's records out of a thread's; keep those of cycles that are not complete."""
     ops = _end_to_end(records.ops, OP)
-    whose = np.full(int(calls["number"].max(initial=0)) + 1, -1)  # by invocation number
+    place = calls["number"].astype(np.int64)
+    least = place.min(initial=np.iinfo(np.int64).max)  # they may have come far
+    place -= least
+    whose = np.full(int(place.max(initial=-1)) + 1, -1)  # by invocation number
     others = ended & ((calls["recorded"] & bit) == 0)
-    whose[calls["number"][others]] = -2
-    whose[calls["number"][cycle >= 0]] = cycle[cycle >= 0]
-    known = ops["invocation"] < len(whose)
-    of_call = whose[calls["number"]]
-    of_op = np.where(known, whose[np.where(known, ops["invocation"], 0)], -1)
+    whose[place[others]] = -2
+    whose[place[cycle >= 0]] = cycle[cycle >= 0]
+    of_call = whose[place]
+    op_place = ops["invocation"].astype(np.int64) - least
+    known = (op_place >= 0) & (op_place < len(whose))
+    of_op = np.full(len(ops), -1)
+    of_op[known] = whose[op_place[known]]
     records.invocations, records.ops = [calls[of_call == -1]], [ops[of_op == -1]]
     found_calls, found_ops = _by_cycle(calls, of_call), _by_cycle(ops, of_op)
     return {

@@ -70,6 +70,13 @@ def to_trace(dumps: Dumps, share: Share, labels: Labels) -> Trace:
 
     Raises ``TraceFileError`` where records point outside the tables they came with.
     """
+    return to_trace_and_calls(dumps, share, labels)[0]
+
+
+def to_trace_and_calls(
+    dumps: Dumps, share: Share, labels: Labels
+) -> tuple[Trace, NDArray[np.void]]:
+    """The same, with the record of each row of ``trace.invocations``."""
     threads = [ThreadTable.of(records, dumps) for records in dumps.threads.values()]
     threads = [kept for kept in (table.keep(share) for table in threads) if len(kept.calls)]
     records = Records.of(threads)
@@ -120,7 +127,7 @@ def to_trace(dumps: Dumps, share: Share, labels: Labels) -> Trace:
         losses=dumps.losses,
     )
     check(trace)
-    return trace
+    return trace, calls
 
 
 def _used(

@@ -58,7 +58,7 @@ INVOCATION = np.dtype(
         ("recorded", "<u4"),
         ("first", "<u4"),
         ("last", "<u4"),
-        ("unused", "<u4"),
+        ("tag", "<u4"),
     ]
 )
 OP = np.dtype(
@@ -176,8 +176,9 @@ class Dumps:
         self.more = bool(header["flags"] & _MORE)
         self.name_flags += names
         self.name_texts += texts
-        self.words.append(words.copy())  # a view would keep the whole dump in memory
-        self.word_counts.append(counts.copy())
+        if len(counts):
+            self.words.append(words.copy())  # a view would keep the whole dump in memory
+            self.word_counts.append(counts.copy())
         self.signature_count += len(counts)
         for thread in threads:
             self._thread(thread.tid, thread.name).extend(thread)

@@ -27,6 +27,8 @@ enum {
   HIDE_TUPLES = 2   /* of a tuple the number of its elements alone */
 };
 
+enum { SIGNATURE_TENSOR = 1 }; /* a signature's flag: a tensor is among the arguments */
+
 typedef struct {
   uint64_t* words; /* room for WORDS_MOST + 1 */
   int count;
@@ -147,6 +149,18 @@ static void encode_result(encoder* to, const TVMFFIAny* result) {
   if (result->type_index == kTVMFFINone || !encode_room(to, 1)) return;
   to->words[to->count++] = tag_word(WORD_RESULT, 0, 0);
   encode_value(to, result, SHOW_TENSORS, 0);
+}
+
+/* SIGNATURE_TENSOR, if words say so: to be asked when they are new. */
+static inline uint32_t signature_flags(const uint64_t* words, size_t count) {
+  for (size_t at = 0; at < count; ++at) {
+    uint64_t kind = words[at] >> 56;
+    if (kind == WORD_TENSOR) return SIGNATURE_TENSOR;
+    if (kind == WORD_RESULT) return 0;
+    if (kind == WORD_SHAPE) at += words[at] >> 32 & COUNT_MOST;
+    if (kind == WORD_INT) ++at;
+  }
+  return 0;
 }
 
 #endif /* RELAX_TRACE_ENCODE_H_ */

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "names.h"
 #include "strands.h"
+#include "tags.h"
 
 /* A frame's flag that no record has: calls of this name are not recorded. */
 enum { OP_LEFT_OUT = 1 << 15 };
@@ -28,6 +29,9 @@ static inline void write_op(const strand* in, const frame* op, uint64_t end, uin
   record->flags = op->flags | flags;
   if (UNLIKELY(op->flags & OP_SIGNATURE_LOST)) count_one(&thread->lost_signatures);
   buffer_publish(&thread->ops);
+  if (UNLIKELY(this_tag.number && in->current >= 0)) {
+    count_tagged(&in->frames[in->current], op, end);
+  }
 }
 
 /* The invocation that a new frame belongs to. */
@@ -69,6 +73,7 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
   opened->stack = stack;
   opened->slots = whose;
   opened->parent = invocation_around(thread, stack);
+  opened->tag = (uint32_t)this_tag.number;
   opened->start = clock_ticks();
   if (record) {
     opened->invocation = ++thread->last_invocation;
@@ -81,6 +86,7 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
         .vm = vm->number,
         .flags = INVOCATION_OPEN | (kind == FRAME_BARE ? INVOCATION_IMPLICIT : 0),
         .slots = whose,
+        .tag = opened->tag,
     };
     buffer_publish(&thread->invocations);
   } else {
@@ -106,6 +112,7 @@ static void write_closed(thread_state* thread, const frame* closed, uint64_t end
       .vm = closed->vm->number,
       .flags = failed ? INVOCATION_FAILED : 0,
       .slots = closed->slots,
+      .tag = closed->tag,
   };
   buffer_publish(&thread->invocations);
 }

@@ -20,7 +20,8 @@ static __attribute__((noinline)) const entry* intern_signature(thread_state* thr
   if (known && known->hash == hash && known->size == size && !memcmp(known->bytes, words, size)) {
     return known;
   }
-  const entry* found = intern_hashed(&signatures, (const char*)words, size, 0, hash);
+  uint32_t flags = signature_flags(words, size / sizeof *words);
+  const entry* found = intern_hashed(&signatures, (const char*)words, size, flags, hash);
   if (found) *slot = found;
   return found;
 }

@@ -20,6 +20,9 @@
  *   relax_trace.recorder.set_filter(shortest_ns, patterns…)
  *                                                         which calls are recorded at all
  *   relax_trace.recorder.set_notify(file)                 the pipe that takes notices, or -1
+ *   relax_trace.recorder.tag(number, calls, tensors, ticks)
+ *                                                         set this thread's tag and its counts, return the last:
+ *                                                         as bytes, with the ticks in ns too; see tags.h
  *   relax_trace.recorder.state(vm)                        1 hook in the slot | 2 slot taken over | 4 inside
  *   relax_trace.recorder.dump(names, signatures, bytes, keep)
  *                                                         drain, or copy if `keep`: see dump.h
@@ -254,6 +257,23 @@ static int on_set_notify(void* self, const TVMFFIAny* arguments, int32_t count, 
   return 0;
 }
 
+static int on_tag(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
+  UNUSED(self);
+  if (count != 4) return fail("TypeError", "relax_trace: tag(number, calls, tensors, ticks)");
+  struct {
+    tagged tag;
+    uint64_t ns;
+  } last = {this_tag, clock_ns_of(this_tag.ticks)};
+  this_tag = (tagged){
+      .number = (uint32_t)integer(arguments, count, 0),
+      .calls = (uint64_t)integer(arguments, count, 1),
+      .tensors = (uint64_t)integer(arguments, count, 2),
+      .ticks = (uint64_t)integer(arguments, count, 3),
+  };
+  TVMFFIByteArray bytes = {(const char*)&last, sizeof last};
+  return TVMFFIBytesFromByteArray(&bytes, result);
+}
+
 static int on_state(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self);
   vm_state* vm = vm_argument(arguments, count, 0);
@@ -338,6 +358,7 @@ __attribute__((constructor)) static void on_load(void) {
   add_global("relax_trace.recorder.unwant", on_unwant);
   add_global("relax_trace.recorder.set_filter", on_set_filter);
   add_global("relax_trace.recorder.set_notify", on_set_notify);
+  add_global("relax_trace.recorder.tag", on_tag);
   add_global("relax_trace.recorder.state", on_state);
   add_global("relax_trace.recorder.dump", on_dump);
 }

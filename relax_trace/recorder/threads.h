@@ -74,6 +74,7 @@ typedef struct {
   uint32_t invocation;     /* 0: the byte limit left no room for its invocation */
   slots slots;             /* invocations: the recordings that it is for */
   uint32_t parent;         /* invocations: the one around it, or 0 */
+  uint32_t tag;            /* invocations: see tags.h */
   uint16_t kind;           /* FRAME_… */
   uint16_t flags;          /* OP_… so far */
   const char* first_check; /* FRAME_BARE: what the first check of its parameters said, or NULL */

@@ -9,14 +9,15 @@
 #include <fnmatch.h>
 #include <unistd.h>
 
-#include "threads.h"
+#include "tags.h"
 
 enum { SLOTS = 32 };
 enum {
   WISH_HELD = 1,         /* the hook stays in the VM's slot between invocations */
   WISH_SYNCHRONIZED = 2, /* devices are synchronised around each op */
   WISH_FAILURES = 4,     /* an invocation that fails is announced */
-  WISH_CYCLES = 8        /* the end of each cycle of the schedule is announced */
+  WISH_CYCLES = 8,       /* the end of each cycle of the schedule is announced */
+  WISH_TAGGED = 16       /* only invocations that begin while their thread has a tag: see tags.h */
 };
 enum { NOTICE_FAILED = 1, NOTICE_SLOW = 2, NOTICE_CYCLE = 4 };
 
@@ -114,6 +115,7 @@ static decision decide(const vm_state* vm, const entry* function, uint32_t left_
   uint32_t asked = 0;
   for (wish* at = vm->wishes; at; at = at->next) {
     if (left_out & 1u << at->slot) continue;
+    if (at->flags & WISH_TAGGED && !this_tag.number) continue;
     asked |= 1u << at->slot;
     ask(at, function, &made);
   }

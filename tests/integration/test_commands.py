@@ -214,7 +214,8 @@ BAD_INPUT = {
     ),
     "run relu.onnx -o missing/trace.json": "missing/trace.json: No such file or directory",
     "run relu.onnx -o .": (
-        "'.' is no trace file by its name: it must end in .npz, .json, .json.gz"
+        "'.' is no trace file by its name: "
+        "it must end in .npz, .json, .json.gz, .otlp.json, .otlp.pb"
     ),
     "run silero.so --function decode": "the model has no function 'decode'; it has main",
     "run silero.so --input input=1,5": (
@@ -229,7 +230,8 @@ BAD_INPUT = {
     ),
     "convert cut.json out.npz": "can't read 'cut.json': ",
     "convert cut.json out.txt": (
-        "'out.txt' is no trace file by its name: it must end in .npz, .json, .json.gz"
+        "'out.txt' is no trace file by its name: "
+        "it must end in .npz, .json, .json.gz, .otlp.json, .otlp.pb"
     ),
 }
 

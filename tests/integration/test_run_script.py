@@ -137,7 +137,7 @@ REFUSED = {
     "run -o t.txt exit_none.py": (
         1,
         "relax-trace: error: 't.txt' is no trace file by its name: "
-        "it must end in .npz, .json, .json.gz",
+        "it must end in .npz, .json, .json.gz, .otlp.json, .otlp.pb",
     ),
     "run -o missing/t.json exit_none.py": (
         1,

@@ -2,10 +2,11 @@
 
     python tests/versions/matrix.py [--ends] [--wheel FILE]
 
-Each pair gets a fresh environment with the wheel, TVM, pandas and pytest, and runs ``TESTS`` there,
-with ``filterwarnings = error`` as everywhere. All have to pass, none may be skipped, and every pair
-has to pass as many as the others. ``--ends`` tries only the oldest Python with the oldest TVM and
-the newest with the newest; without ``--wheel`` the wheel is built first.
+Each pair gets a fresh environment with the wheel, TVM, OpenTelemetry, pandas and pytest, and runs
+``TESTS`` there, with ``filterwarnings = error`` as everywhere. All have to pass, none may be
+skipped, and every pair has to pass as many as the others. ``--ends`` tries only the oldest
+Python with the oldest TVM and the newest with the newest; without ``--wheel`` the wheel is built
+first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TVMS = (
     ("apache-tvm==0.26.0",),
     ("apache-tvm",),  # the newest
 )
-# What needs no package but TVM, and meets what differs between versions.
+# What needs no package but these, and meets what differs between versions.
 TESTS = (
     "tests/unit",
     "tests/integration/test_arguments.py",
@@ -188,7 +189,7 @@ def try_pair(pair: Pair, wheel: Path, environment: Path) -> Outcome:
     versions: Sequence[str] = (pair.python.name, *pair.tvm)
     try:
         run("venv", pair.python, "-m", "venv", environment)
-        packages = (str(wheel), "pandas>=2", "pytest>=8.3", *pair.tvm)
+        packages = (f"{wheel}[otel]", "pandas>=2", "pytest>=8.3", *pair.tvm)
         run("installing", environment / "bin/pip", "install", "--quiet", *packages)
         python = environment / "bin/python"
         versions = json.loads(run("asking", python, "-c", ASK_VERSIONS, cwd=environment))

@@ -1,0 +1,45 @@
+"""What the spans come from: the resource, as OpenTelemetry's SDK makes it, and the scopes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+
+from ...otel import conventions as names
+from ...trace import Trace
+from .templates import Value, integer, text
+
+
+def resource_of(trace: Trace) -> dict[str, Value]:
+    """Attributes from ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``, and of the process.
+
+    That is the recorded one, which may have run elsewhere: its host is known only if it is this
+    process, its id only if all threads agree.
+    """
+    own: dict[str, str | int] = {}
+    processes = {thread.pid for thread in trace.threads}
+    if len(processes) == 1:
+        own[names.PROCESS_ID] = integer(*processes)
+    if processes == {os.getpid()}:
+        own[names.HOST_NAME] = socket.gethostname()
+    attributes: Mapping[str, Any] = Resource.create(own).attributes
+    return {text(key): _clean(value) for key, value in attributes.items()}
+
+
+def _clean(value: Any) -> Value:
+    if isinstance(value, str):
+        return text(value)
+    return value if isinstance(value, bool | int | float) else [*map(_clean, value)]
+
+
+def version() -> str:
+    """That of relax_trace; none where it runs from a source tree."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("relax-trace")
+    return ""

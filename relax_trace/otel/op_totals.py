@@ -1,0 +1,66 @@
+"""Time and calls of each op so far, which metrics read when they are collected."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..report.self_time import self_time
+from ..trace import KINDS, Trace
+
+_MOST = 1000  # distinct ones; the SDK's own limit for an instrument is 2,000
+_OTHERS = "(others)"
+
+# Model, op, kind, device type and id (-1: unknown).
+Key = tuple[str, str, str, str, int]
+
+
+class OpTotals:
+    """Adds up the recorded ops: their own time, without that of calls inside them, in ns."""
+
+    def __init__(self) -> None:
+        self._totals: dict[Key, tuple[int, int]] = {}
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """In a child process, which counts on: a thread that it lacks may have held the lock."""
+        self._lock = threading.Lock()
+
+    def add(self, trace: Trace, models: NDArray[np.int32], names: list[str]) -> None:
+        """Add ops; ``models`` has for each invocation the place of its model's name, or -1."""
+        model = models[trace.invocation]
+        columns = np.stack([model, trace.name, trace.device])[:, model >= 0]
+        own = self_time(trace)[model >= 0]
+        distinct, which = np.unique(columns, axis=1, return_inverse=True)
+        which = which.reshape(-1)
+        count = distinct.shape[1]
+        calls = np.bincount(which, minlength=count).tolist()
+        times = np.zeros(count, np.int64)
+        np.add.at(times, which, own)
+        with self._lock:
+            for (of_model, name, device), time, number in zip(
+                distinct.T.tolist(), times.tolist(), calls, strict=True
+            ):
+                self._add(_key(trace, names[of_model], name, device), time, number)
+
+    def _add(self, key: Key, time: int, calls: int) -> None:
+        if key not in self._totals and len(self._totals) >= _MOST:
+            key = (key[0], _OTHERS, "", "", -1)
+        before = self._totals.get(key, (0, 0))
+        self._totals[key] = (before[0] + time, before[1] + calls)
+
+    def now(self) -> Iterable[tuple[Key, tuple[int, int]]]:
+        """Time in ns and number of calls of each."""
+        with self._lock:
+            return list(self._totals.items())
+
+
+def _key(trace: Trace, model: str, name: int, device: int) -> Key:
+    kind = KINDS[trace.kinds[name]]
+    if device < 0:
+        return model, trace.names[name], kind, "", -1
+    where = trace.devices[device]
+    return model, trace.names[name], kind, where.type_name, where.index
