@@ -11,7 +11,8 @@ from typing import Literal
 import click
 
 from ..errors import ExportError
-from ..exporters.otlp.sending import PATIENCE, PROTOCOLS, Progress
+from ..exporters.otlp.connection import PROTOCOLS
+from ..exporters.otlp.sending import PATIENCE, Progress
 from ..report.layout import visible
 from ..trace import load
 

@@ -16,8 +16,8 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 from . import conventions as names
 from .batches import inside, links_of
+from .finished import Ended
 from .metrics import Metrics
-from .op_spans import Ended
 from .ops import Ops
 
 _log = logging.getLogger("relax_trace")

@@ -11,12 +11,14 @@ RING = "ring"  # newer ops took their place in memory before they were read, or 
 QUEUE = "queue"  # too many invocations waited for their spans
 RATE = "rate"  # beyond a budget
 SHUTDOWN = "shutdown"  # the process ended
+EXPORT = "export"  # they could not be made, or sent
 
 _ADVICE = {
     RING: "the recorder's memory was full before they were read",
     QUEUE: "too many invocations waited for their op spans: is the exporter slow? See `queue`",
     RATE: "there were more than `ops_per_invocation`, `ops_per_trace` or `ops_per_second` allow",
     SHUTDOWN: "the process ended before they were made",
+    EXPORT: "they could not be made, or not be sent; why was logged before",
 }
 
 

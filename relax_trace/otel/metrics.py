@@ -16,8 +16,8 @@ from opentelemetry.metrics import (
 )
 
 from . import conventions as names
+from .finished import Ended
 from .losses import Losses
-from .op_spans import Ended
 from .op_totals import Key, OpTotals
 
 _BOUNDS_S = [
@@ -73,8 +73,7 @@ class Metrics:
         attributes = {names.MODEL_NAME: invocation.model, names.FUNCTION: invocation.function}
         if invocation.error_type:
             attributes[names.ERROR_TYPE] = invocation.error_type
-        seconds = max(0, invocation.end - invocation.start) / 1e9  # the clock may be set back
-        self._duration.record(seconds, attributes, context=invocation.inside)
+        self._duration.record(invocation.seconds, attributes, context=invocation.inside)
 
     def _running(self, _: CallbackOptions) -> Iterable[Observation]:
         with self._lock:

@@ -1,95 +1,82 @@
-"""Make the op spans of invocations that have ended."""
+"""The SDK's road: op spans through the application's own TracerProvider."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import (
+    Span,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    get_tracer_provider,
+    set_span_in_context,
+)
 
 from ..ragged import Index
 from ..trace import ABORTED, KINDS, Device, Trace
 from . import conventions as names
-from .capture import Captured
+from .finished import Finished
+from .selection import Selection
+
+_log = logging.getLogger("relax_trace")
+
+# The SDK's queue holds 2048 spans and drops the oldest beyond: these would be the application's.
+_FLUSH_AFTER = 512  # op spans
+_FLUSH_MILLISECONDS = 30_000
 
 
-class Ended(NamedTuple):  # made in a fraction of a frozen dataclass's time
-    """An invocation that has ended; times in ns since the Unix epoch."""
+class SdkRoad:
+    """Makes op spans of ``tracer``, no faster than ``provider`` exports them."""
 
-    model: str
-    function: str
-    inside: Context  # with its span
-    start: int
-    end: int
-    error_type: str | None
+    def __init__(self, tracer: Tracer, provider: TracerProvider | None) -> None:
+        self._tracer = tracer
+        self._provider = provider  # None: the global one, which may be set later
+        self._unflushed = 0
+        self._complained = False
 
+    def take(self, selection: Selection) -> int:
+        """Make the spans; the number of those that could not be made."""
+        templates = _Templates(selection.trace)
+        lost = 0
+        for one, rows in zip(selection.finished, selection.rows, strict=True):
+            made = 0
+            try:
+                for span in _spans_of(selection, rows, one, templates, self._tracer):
+                    made += 1
+                    self._pace(span)
+            except Exception:  # the application's sampler, or a processor of its
+                self._complain()
+                lost += len(rows) - made
+        return lost
 
-@dataclass(frozen=True)
-class Finished:
-    """One whose ops are recorded."""
+    def _pace(self, span: Span) -> None:
+        self._unflushed += span.get_span_context().trace_flags.sampled
+        if self._unflushed >= _FLUSH_AFTER:
+            self._unflushed = 0
+            flush = getattr(self._provider or get_tracer_provider(), "force_flush", None)
+            if flush:
+                flush(_FLUSH_MILLISECONDS)
 
-    invocation: Ended
-    tag: int
-    granted: int  # op spans
-    thread_id: int
-    thread_name: str
+    def _complain(self) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.exception("op spans could not be made; this is said only once")
 
-
-def make_spans(
-    captured: Captured, finished: list[Finished], every_call: bool, tracer: Tracer
-) -> Iterator[Span]:
-    """Make the op spans, and hand each over once it has ended."""
-    trace = captured.trace
-    listed = np.ones(len(trace), bool)
-    if not every_call:
-        listed = trace.signatures.has_tensor[trace.signature]
-    tags = captured.tags[trace.invocation]
-    order = np.argsort(tags, kind="stable")
-    wanted = np.array([one.tag for one in finished], np.uint32)
-    first, last = (
-        np.searchsorted(tags[order], wanted, side).tolist() for side in ("left", "right")
-    )
-    rows = [order[a:b] for a, b in zip(first, last, strict=True)]
-    kept = np.zeros(len(trace), bool)
-    for one, of_one in zip(finished, rows, strict=True):
-        kept[longest(trace, of_one[listed[of_one]], one.granted)] = True
-    small = trace.take_ops(kept)
-    shift = captured.shift_ns[small.invocation]
-    templates = _Templates(small)
-    place = np.cumsum(kept) - 1
-    for one, of_one in zip(finished, rows, strict=True):
-        mine = place[of_one[kept[of_one]]]
-        yield from _spans_of(small, mine, shift[mine], one, templates, tracer)
-
-
-def longest(trace: Trace, rows: Index, count: int) -> Index:
-    """At most ``count`` of the calls at ``rows``: those that threw, then the longest.
-
-    A call takes no longer than the one around it, and throws only through that: so none is kept
-    without those around it.
-    """
-    if len(rows) <= count:
-        return rows
-    threw = (trace.flags[rows] & ABORTED) > 0
-    order = np.lexsort((-trace.duration[rows], ~threw))  # stable: outer calls come first
-    return rows[order[:count]]
+    def after_fork(self) -> None:
+        """In a child process: what the SDK has there is the SDK's business."""
 
 
 def _spans_of(
-    trace: Trace,
-    rows: Index,
-    shift: NDArray[np.int64],
-    one: Finished,
-    templates: _Templates,
-    tracer: Tracer,
+    selection: Selection, rows: Index, one: Finished, templates: _Templates, tracer: Tracer
 ) -> Iterator[Span]:
-    whole, context = one.invocation, one.invocation.inside
-    starts = np.clip(trace.start[rows] + shift, whole.start, whole.end).tolist()
-    ends = np.clip(trace.end[rows] + shift, whole.start, whole.end).tolist()
+    """Make the spans of an invocation, and hand each over once it has ended."""
+    trace, context = selection.trace, one.invocation.inside
+    starts, ends = selection.start[rows].tolist(), selection.end[rows].tolist()
     thread: dict[str, Any] = {names.THREAD_ID: one.thread_id, names.THREAD_NAME: one.thread_name}
     around: dict[int, Context] = {-1: context}
     parents = set(trace.parent[rows].tolist())
@@ -102,8 +89,8 @@ def _spans_of(
         )
         if trace.flags[row] & ABORTED:
             span.set_status(Status(StatusCode.ERROR))
-            if whole.error_type:
-                span.set_attribute(names.ERROR_TYPE, whole.error_type)
+            if one.invocation.error_type:
+                span.set_attribute(names.ERROR_TYPE, one.invocation.error_type)
         span.end(end)
         if row in parents:
             around[row] = set_span_in_context(span, context)

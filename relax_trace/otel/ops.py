@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import atexit
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from opentelemetry.trace import (
-    Span,
-    Tracer,
-    TracerProvider,
-    get_tracer_provider,
-)
+from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
+from ..alarms import Alarms
 from . import conventions as names
 from .budgets import Budgets
 from .capture import Capture, Captured, Counts, try_to_add
-from .losses import QUEUE, RATE, RING, SHUTDOWN, Losses
-from .op_spans import Ended, Finished, make_spans
+from .finished import Ended, Finished
+from .losses import EXPORT, QUEUE, RATE, RING, SHUTDOWN, Losses
+from .op_spans import SdkRoad
 from .op_totals import OpTotals
+from .selection import Selection, select
 from .settings import Settings
+from .slow_files import trace_of
+from .slowness import Slowness
 from .worker import Worker
 
-# The SDK's queue holds 2048 spans and drops the oldest beyond: these would be the application's.
-_FLUSH_AFTER = 512  # op spans
-_FLUSH_MILLISECONDS = 30_000
 _EXIT_SECONDS = 5.0  # that a process is held up for at its end
+
+
+class Road(Protocol):
+    """How op spans get to where they are collected."""
+
+    def take(self, selection: Selection) -> int:
+        """Make the spans; the number of those that could not be made, or sent."""
+
+    def after_fork(self) -> None:
+        """In a child process: do without what a thread of the parent may hold."""
 
 
 class Ops:
@@ -45,14 +52,14 @@ class Ops:
         totals: OpTotals,
     ) -> None:
         self._settings = settings
-        self._tracer = tracer
-        self._provider = provider  # None: the global one, which may be set later
+        self._road = _road(settings, tracer, provider)
+        self._slowness = Slowness(settings)
+        self._files = Alarms(settings.slow_folder) if settings.slow_folder else None
         self._losses = losses
         self._totals = totals
         self._budgets = Budgets(settings)
         self._capture = Capture(self._after_fork)
         self._worker: Worker[Finished] = Worker(self._work, settings.queue)
-        self._unflushed = 0
         self._at_exit_registered = False
 
     def add(self, vm: Any) -> None:
@@ -76,7 +83,9 @@ class Ops:
 
     def wanted(self, span: Span) -> bool:
         """Whether the ops of the invocation with this span are to be recorded."""
-        return self._settings.ops == "all" or span.is_recording()
+        ops = self._settings.ops
+        unsampled_too = ops == "all" or (ops == "slow" and self._files is not None)
+        return unsampled_too or span.is_recording()
 
     def begin(self) -> tuple[int, bytes]:
         """Record what this thread invokes from now on."""
@@ -87,24 +96,35 @@ class Ops:
         tag, before = begun
         counts = self._capture.end(before)
         calls = counts.calls if self._settings.calls == "all" else counts.tensors
-        granted = self._budgets.take(span.get_span_context().trace_id, calls)
-        self._losses.add(RATE, calls - granted)
-        thread = threading.current_thread().name
-        if not self._put(Finished(invocation, tag, granted, threading.get_ident(), thread)):
+        context = span.get_span_context()
+        reason = self._reason(invocation)
+        wanted = calls if reason and self._has_spans(context) else 0
+        granted = self._budgets.take(context.trace_id, wanted)
+        self._losses.add(RATE, wanted - granted)
+        finished = Finished(
+            invocation,
+            tag,
+            granted,
+            reason if self._files and not context.trace_flags.sampled else None,
+            threading.get_ident(),
+            threading.current_thread().name,
+        )
+        if not self._put(finished):
             self._capture.forget(tag)
             self._losses.add(QUEUE, granted)
             granted = 0
         if span.is_recording():
-            span.set_attributes(self._summary(counts, calls, granted))
+            span.set_attributes(_summary(counts, calls, wanted - granted, reason))
 
-    def _summary(self, counts: Counts, calls: int, granted: int) -> dict[str, str | int | float]:
-        return {
-            names.OP_COUNT: calls,
-            names.OP_TIME: counts.time_ns / 1e9,
-            names.OP_DROPPED: calls - granted,
-            names.CAPTURE_REASON: self._settings.ops,
-            names.TIMING: "host",
-        }
+    def _reason(self, invocation: Ended) -> str | None:
+        """Why the invocation's ops become spans; None where they don't."""
+        ops = self._settings.ops
+        return self._slowness.reason(invocation) if ops == "slow" else ops
+
+    def _has_spans(self, context: SpanContext) -> bool:
+        """Whether op spans can be made under the one with this context."""
+        always = self._settings.road == "sdk" and self._settings.ops == "all"  # the sampler's word
+        return always or context.trace_flags.sampled
 
     def _put(self, finished: Finished) -> bool:
         if not self._at_exit_registered:  # now: the provider's own, which runs after, is there
@@ -118,23 +138,18 @@ class Ops:
         captured = self._capture.take(one.tag for one in finished)
         self._losses.add(RING, captured.lost)
         self._add_up(captured, finished)
+        granted = [one for one in finished if one.granted]
         every_call = self._settings.calls == "all"
-        for span in make_spans(captured, finished, every_call, self._tracer):
-            self._unflushed += span.get_span_context().trace_flags.sampled
-            if self._unflushed >= _FLUSH_AFTER:
-                self._flush_provider()
+        self._losses.add(EXPORT, self._road.take(select(captured, granted, every_call)))
+        for one in finished:
+            if one.to_file and self._files and self._files.wanted():
+                self._files.write(*trace_of(captured, one))
 
     def _add_up(self, captured: Captured, finished: list[Finished]) -> None:
         models = list(dict.fromkeys(one.invocation.model for one in finished))
         of_tag = {one.tag: models.index(one.invocation.model) for one in finished}
         of_call = [of_tag.get(tag, -1) for tag in captured.tags.tolist()]
         self._totals.add(captured.trace, np.array(of_call, np.int32), models)
-
-    def _flush_provider(self) -> None:
-        flush = getattr(self._provider or get_tracer_provider(), "force_flush", None)
-        self._unflushed = 0
-        if flush:
-            flush(_FLUSH_MILLISECONDS)
 
     # ---- the ends ----
 
@@ -145,5 +160,30 @@ class Ops:
     def _after_fork(self) -> None:
         self._worker.after_fork()
         self._budgets.after_fork()
+        self._slowness.after_fork()
+        self._road.after_fork()
         self._losses.after_fork()
         self._totals.after_fork()
+
+
+def _road(settings: Settings, tracer: Tracer, provider: TracerProvider | None) -> Road:
+    if settings.road == "sdk":
+        return SdkRoad(tracer, provider)
+    from .direct import DirectRoad  # needs the OTLP exporters
+
+    return DirectRoad(provider)
+
+
+def _summary(
+    counts: Counts, calls: int, dropped: int, reason: str | None
+) -> dict[str, str | int | float]:
+    """What an invocation's span says of its ops."""
+    found: dict[str, str | int | float] = {
+        names.OP_COUNT: calls,
+        names.OP_TIME: counts.time_ns / 1e9,
+        names.OP_DROPPED: dropped,
+        names.TIMING: "host",
+    }
+    if reason:
+        found[names.CAPTURE_REASON] = reason
+    return found

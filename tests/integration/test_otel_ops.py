@@ -171,6 +171,7 @@ def test_beyond_the_budget_the_longest_are_kept() -> None:
             "queue": 0,
             "rate": 22,
             "shutdown": 0,
+            "export": 0,
         }
 
 
@@ -347,6 +348,30 @@ def test_too_many_that_wait(caplog: pytest.LogCaptureFixture) -> None:
         assert not RelaxVMInstrumentor().force_flush(0.05)
         blocked.go.set()
         assert len(application.ops) == 24
+
+
+class Broken(SpanProcessor):
+    """Fails for one op."""
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        """Fail."""
+        if span.name == "add":
+            raise OwnError("broken for the test", 3)
+
+
+def test_a_broken_span_processor(caplog: pytest.LogCaptureFixture) -> None:
+    """What it keeps from being made is counted; the invocations after it have their spans."""
+    with live({"queue": 1000}) as application, caplog.at_level(logging.WARNING, "relax_trace"):
+        application.provider.add_span_processor(Broken())
+        before = RelaxVMInstrumentor().dropped["export"]
+        vm = vm_of(small())
+        for name in ("main", "identity", "main"):
+            vm[name](tensor(*X))
+        names = Counter(span.name for span in application.ops)
+        assert names == {"vm.builtin.check_tensor_info": 3, "vm.builtin.match_shape": 3}
+        assert RelaxVMInstrumentor().dropped["export"] - before == 2 * 6
+    (said,) = [text for text in caplog.messages if "could not be made; this" in text]
+    assert said == ("op spans could not be made; this is said only once")
 
 
 class Slow(SpanExporter):

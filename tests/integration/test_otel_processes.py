@@ -106,6 +106,40 @@ def test_what_the_environment_says(
     assert "Traceback" not in ended.stderr
 
 
+FILE = """
+file_format: "1.0"
+tracer_provider:
+  processors:
+    - simple: {exporter: {console: {}}}
+instrumentation/development:
+  python:
+    relax_vm: {SETTINGS}
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "spans", "said"),
+    [
+        ("{ops_per_invocation: 2, calls: tensors}", 4, ""),
+        ("{ops: none}", 2, ""),
+        # Said by the file's reader, which goes on with what the environment says.
+        ("{opps: none}", 10, "there is no setting 'opps'; there are: "),
+    ],
+)
+def test_what_a_configuration_file_says(
+    settings: str, spans: int, said: str, tmp_path: Path
+) -> None:
+    """The names are those of the keywords, below the entry point's."""
+    file = tmp_path / "otel.yaml"
+    file.write_text(FILE.replace("{SETTINGS}", settings))
+    ended = run_instrumented(APP, tmp_path, OTEL_CONFIG_FILE=str(file))
+    assert (ended.returncode, ended.stdout.startswith("imported []\n")) == (0, True), ended
+    assert OWN.partition("\n")[2] in ended.stdout
+    assert len(spans_in(ended.stdout)) == spans
+    assert said in ended.stderr
+    assert ("Traceback" in ended.stderr) == bool(said)
+
+
 def test_a_broken_relax_trace_breaks_no_other_instrumentation() -> None:
     """Its error is in the log, and the program runs."""
     broken = """

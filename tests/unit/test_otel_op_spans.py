@@ -7,7 +7,8 @@ import pytest
 
 from relax_trace import Device
 from relax_trace.otel import budgets
-from relax_trace.otel.op_spans import _attributes, arguments_of, longest
+from relax_trace.otel.op_spans import _attributes, arguments_of
+from relax_trace.otel.selection import longest
 from relax_trace.otel.settings import Settings
 from relax_trace.signature import RESULT, Signatures
 from relax_trace.trace import ABORTED

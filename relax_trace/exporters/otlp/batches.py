@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ from .encoder import Encoder
 from .form import Form
 from .resources import resource_of, version
 from .spans import Identity, new_identity
+from .templates import Value
 
 REQUEST_BYTES = 3_500_000  # a gRPC receiver takes 4 MiB unless told otherwise
 _SLICE = 1 << 14  # events encoded at a time: as a rule they fit into one request
@@ -39,9 +40,9 @@ class _Envelope:
     scopes: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, trace: Trace, form: Form) -> _Envelope:
+    def of(cls, form: Form, resource: Mapping[str, Value]) -> _Envelope:
         scopes = [form.scope(name, version()) for name in (names.SCOPE, names.OPS_SCOPE)]
-        return cls(form, form.resource(resource_of(trace)), tuple(scopes))
+        return cls(form, form.resource(resource), tuple(scopes))
 
     def around(self, *spans: memoryview) -> bytes:
         """A request of the spans of invocations, and of ops."""
@@ -59,17 +60,33 @@ def requests(
     Texts are cut (``shown``), so that no span has more than some 100 kB; one that exceeds the limit
     by itself is sent alone.
     """
-    envelope = _Envelope.of(trace, form)
+    envelope = _Envelope.of(form, resource_of(trace))
     encoder = Encoder.of(trace, form, identity or new_identity(trace))
-    room = limit - len(envelope.around(_ONE, _ONE)) - 32  # lengths in it may take more bytes
     for rows in slices(trace, _SLICE):
         calls, ops = encoder.invocations(rows.invocations), encoder.ops(rows.ops)
-        for first, last in _cuts(calls, ops, room):
-            bodies = (
-                _bytes(calls, first, last),
-                _bytes(ops, first - len(calls), last - len(calls)),
-            )
-            yield Request(envelope.around(*bodies), last - first)
+        yield from _packed(envelope, calls, ops, limit)
+
+
+def op_requests(
+    trace: Trace, form: Form, identity: Identity, resource: Mapping[str, Value]
+) -> Iterator[Request]:
+    """The spans of its ops alone, for invocations that have theirs."""
+    envelope = _Envelope.of(form, resource)
+    encoder = Encoder.of(trace, form, identity)
+    none = Ragged.from_bytes([])
+    for first in range(0, len(trace), _SLICE):
+        ops = encoder.ops(slice(first, min(first + _SLICE, len(trace))))
+        yield from _packed(envelope, none, ops, REQUEST_BYTES)
+
+
+def _packed(envelope: _Envelope, calls: Ragged, ops: Ragged, limit: int) -> Iterator[Request]:
+    room = limit - len(envelope.around(_ONE, _ONE)) - 32  # lengths in it may take more bytes
+    for first, last in _cuts(calls, ops, room):
+        bodies = (
+            _bytes(calls, first, last),
+            _bytes(ops, first - len(calls), last - len(calls)),
+        )
+        yield Request(envelope.around(*bodies), last - first)
 
 
 def _cuts(calls: Ragged, ops: Ragged, room: int) -> Iterator[tuple[int, int]]:
@@ -91,6 +108,6 @@ def _bytes(spans: Ragged, first: int, last: int) -> memoryview:
 def write(trace: Trace, form: Form, stream: BinaryIO, *, limit: int = REQUEST_BYTES) -> None:
     """Write all requests to ``stream``, end to end; one without a span if there is none."""
     if not len(trace.invocations):
-        stream.write(_Envelope.of(trace, form).around(_NOTHING, _NOTHING))
+        stream.write(_Envelope.of(form, resource_of(trace)).around(_NOTHING, _NOTHING))
     for request in requests(trace, form, limit=limit):
         stream.write(request.body)

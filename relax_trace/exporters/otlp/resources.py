@@ -28,7 +28,11 @@ def resource_of(trace: Trace) -> dict[str, Value]:
         own[names.PROCESS_ID] = integer(*processes)
     if processes == {os.getpid()}:
         own[names.HOST_NAME] = socket.gethostname()
-    attributes: Mapping[str, Any] = Resource.create(own).attributes
+    return cleaned(Resource.create(own).attributes)
+
+
+def cleaned(attributes: Mapping[str, Any]) -> dict[str, Value]:
+    """A resource's attributes as what can be sent."""
     return {text(key): _clean(value) for key, value in attributes.items()}
 
 

@@ -20,20 +20,25 @@ Ids = NDArray[np.uint64]
 class Identity:
     """The ids of a Trace's spans.
 
-    ``trace_ids`` (invocations, 16) and ``parents`` (invocations,), the id of the span around each
-    or 0, are by row. Span ids are ``first`` and on: invocations by row, then ops by row.
+    By row of the invocations: ``trace_ids`` (n, 16), ``invocations`` (n,), and ``parents`` (n,),
+    the id of the span around each or 0. The ids of ops, by row, are ``first_op`` and on.
     """
 
     trace_ids: Bytes
+    invocations: Ids
     parents: Ids
-    first: int
+    first_op: int
+
+    def ops(self, rows: slice) -> Ids:
+        """The ids of these calls."""
+        ids: Ids = np.arange(rows.start, rows.stop, dtype=np.uint64) + np.uint64(self.first_op)
+        return ids
 
     def op_parents(self, trace: Trace, rows: slice) -> Ids:
         """The span around each of these calls: another call, or the invocation."""
         parent = trace.parent[rows].astype(np.int64)
-        inside = np.where(parent >= 0, parent + len(self.parents), trace.invocation[rows])
-        parents: Ids = inside.astype(np.uint64) + np.uint64(self.first)
-        return parents
+        calls: Ids = parent.astype(np.uint64) + np.uint64(self.first_op)
+        return np.where(parent >= 0, calls, self.invocations[trace.invocation[rows]])
 
 
 def new_identity(
@@ -54,12 +59,20 @@ def new_identity(
     own[~own.any(1), -1] = 1  # all zeros is no id
     if trace_ids is not None:
         own = np.where(trace_ids.any(1, keepdims=True), trace_ids, own)
-    # Ids count up from a random number: unique for certain. A quarter of the range: no overflow.
-    first = (int.from_bytes(random(8), "big") >> 2) + 1
+    first = first_id(random)
+    ids = np.arange(first, first + count, dtype=np.uint64)
     around = trace.invocations.parent.astype(np.int64)
     outside = np.zeros(count, np.uint64) if parents is None else parents
-    inside = around.astype(np.uint64) + np.uint64(first)
-    return Identity(own[_outermost(around)], np.where(around >= 0, inside, outside), first)
+    parents = np.where(around >= 0, ids[around], outside) if count else outside
+    return Identity(own[_outermost(around)], ids, parents, first + count)
+
+
+def first_id(random: Callable[[int], bytes] = os.urandom) -> int:
+    """A random number for ids to count up from: unique for certain among themselves.
+
+    It is in the first quarter of the range: no overflow.
+    """
+    return (int.from_bytes(random(8), "big") >> 2) + 1
 
 
 def _outermost(parent: Index) -> Index:
@@ -107,10 +120,9 @@ class Spans:
     @classmethod
     def of_ops(cls, trace: Trace, identity: Identity, rows: slice) -> Spans:
         """The spans of these rows of ops."""
-        ids = np.arange(rows.start, rows.stop, dtype=np.uint64)
         return cls(
             identity.trace_ids[trace.invocation[rows]],
-            ids + np.uint64(identity.first + len(identity.parents)),
+            identity.ops(rows),
             identity.op_parents(trace, rows),
             _times(trace.start[rows]),
             _times(trace.end[rows]),
@@ -121,7 +133,7 @@ class Spans:
         """The spans of these rows of invocations."""
         return cls(
             identity.trace_ids[rows],
-            rows.astype(np.uint64) + np.uint64(identity.first),
+            identity.invocations[rows],
             identity.parents[rows],
             _times(trace.invocations.start[rows]),
             _times(trace.invocations.end[rows]),

@@ -1,0 +1,120 @@
+"""The direct road: op spans as OTLP from templates, sent beside the SDK's pipeline.
+
+They are the spans that the SDK's road makes, in the same traces, of the same resource and scope,
+at a fraction of its time; the application's span processors and exporters don't see them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.trace import TracerProvider, get_current_span, get_tracer_provider
+
+from ..errors import ExportError
+from ..exporters.otlp import protobuf
+from ..exporters.otlp.batches import Request, op_requests
+from ..exporters.otlp.connection import connect, deliver, uninstrumented
+from ..exporters.otlp.outcome import Transport
+from ..exporters.otlp.resources import cleaned
+from ..exporters.otlp.spans import Identity, first_id
+from ..trace import Thread, Trace
+from .selection import Selection
+
+_log = logging.getLogger("relax_trace")
+
+T = TypeVar("T")
+
+_PATIENCE = 10.0  # s, for what fails: as the SDK's exporters have
+
+
+class DirectRoad:
+    """Sends op spans where ``OTEL_EXPORTER_OTLP_*`` says, as what ``provider`` makes spans of."""
+
+    def __init__(self, provider: TracerProvider | None) -> None:
+        self._provider = provider  # None: the global one, which may be set later
+        self._transport: Transport | None = None
+        self._complained = False
+
+    def take(self, selection: Selection) -> int:
+        """Send the spans; the number of those that did not arrive."""
+        if not len(selection.trace):
+            return 0
+        trace, identity = spans_of(selection)
+        resource = cleaned(self._resource())
+        requests = op_requests(trace, protobuf, identity, resource)
+        with uninstrumented():
+            return sum(map(self._send, requests))
+
+    def _send(self, request: Request) -> int:
+        """How many of its spans did not arrive."""
+        try:
+            if self._transport is None:
+                self._transport = connect()
+            outcome = deliver(self._transport, request.body, _PATIENCE)
+        except ExportError as error:
+            self._complain(str(error))
+            return request.spans
+        if outcome.problem or outcome.rejected:
+            self._complain(f"{self._transport.endpoint}: {outcome.problem or outcome.message}")
+        return request.spans if outcome.problem else min(outcome.rejected, request.spans)
+
+    def _resource(self) -> Mapping[str, Any]:
+        resource = getattr(self._provider or get_tracer_provider(), "resource", None)
+        attributes: Mapping[str, Any] = (resource or Resource.create()).attributes
+        return attributes
+
+    def _complain(self, problem: str) -> None:
+        if not self._complained:
+            self._complained = True
+            _log.warning("op spans could not be sent: %s; this is said only once", problem)
+
+    def after_fork(self) -> None:
+        """In a child process: the parent's connection is the parent's."""
+        self._transport = None
+
+
+def spans_of(selection: Selection) -> tuple[Trace, Identity]:
+    """The selected ops with what their spans say, and their ids, in the traces of the SDK's spans.
+
+    Several invocations of the Trace may be one span: an evaluation runs a function many times.
+    """
+    trace, finished = selection.trace, selection.finished
+    count = len(trace.invocations)
+    whose = np.zeros(count, np.int32)  # which of `finished` each invocation belongs to
+    for number, rows in enumerate(selection.rows):
+        whose[trace.invocation[rows]] = number
+    contexts = [get_current_span(one.invocation.inside).get_span_context() for one in finished]
+    trace_ids = b"".join(context.trace_id.to_bytes(16, "big") for context in contexts)
+    identity = Identity(
+        np.frombuffer(trace_ids, np.uint8).reshape(-1, 16)[whose],
+        np.array([context.span_id for context in contexts], np.uint64)[whose],
+        np.zeros(count, np.uint64),
+        first_id(),
+    )
+    pid = os.getpid()
+    threads, thread = _distinct(Thread(pid, one.thread_id, one.thread_name) for one in finished)
+    errors, error = _distinct(f"{one.invocation.error_type or ''}:" for one in finished)
+    said = replace(
+        trace,
+        start=selection.start,
+        end=selection.end,
+        thread=thread[whose][trace.invocation],
+        threads=threads,
+        errors=errors,
+        invocations=replace(trace.invocations, error=error[whose]),
+    )
+    return said, identity
+
+
+def _distinct(values: Iterable[T]) -> tuple[tuple[T, ...], NDArray[np.int32]]:
+    """The distinct values, and which of them each is: what is said once is rendered once."""
+    values = list(values)
+    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return tuple(place), np.array([place[value] for value in values], np.int32)
