@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from ..exporters.templates import distinct
 from ..report.self_time import self_time
 from ..trace import KINDS, Trace
 
@@ -32,17 +33,15 @@ class OpTotals:
     def add(self, trace: Trace, models: NDArray[np.int32], names: list[str]) -> None:
         """Add ops; ``models`` has for each invocation the place of its model's name, or -1."""
         model = models[trace.invocation]
-        columns = np.stack([model, trace.name, trace.device])[:, model >= 0]
-        own = self_time(trace)[model >= 0]
-        distinct, which = np.unique(columns, axis=1, return_inverse=True)
-        which = which.reshape(-1)
-        count = distinct.shape[1]
-        calls = np.bincount(which, minlength=count).tolist()
-        times = np.zeros(count, np.int64)
-        np.add.at(times, which, own)
+        ours = np.flatnonzero(model >= 0)
+        columns = (model[ours], trace.name[ours], trace.device[ours])
+        rows, which = distinct(*columns)
+        calls = np.bincount(which, minlength=len(rows)).tolist()
+        times = np.zeros(len(rows), np.int64)
+        np.add.at(times, which, self_time(trace)[ours])
         with self._lock:
-            for (of_model, name, device), time, number in zip(
-                distinct.T.tolist(), times.tolist(), calls, strict=True
+            for of_model, name, device, time, number in zip(
+                *(column[rows].tolist() for column in columns), times.tolist(), calls, strict=True
             ):
                 self._add(_key(trace, names[of_model], name, device), time, number)
 
