@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from integration.live_spans import live
-from integration.small_vms import callback, small, tensor, vm_of
+from integration.small_vms import callback, run_alone, small, tensor, vm_of
 from integration.test_throw import OwnError
 from relax_trace.otel import RelaxVMInstrumentor
 
@@ -121,7 +121,13 @@ def test_ops(delta: bool) -> None:
             assert sum(point.value for point in took) == pytest.approx(said, abs=19e-9)
     dropped = found["tvm.trace.dropped"]
     assert dropped[0] == "{record}"
-    assert {key[0][1] for key in dropped[1]} == {"ring", "queue", "rate", "shutdown"}
+    assert {key[0][1] for key in dropped[1]} == {
+        "ring",
+        "queue",
+        "rate",
+        "export",
+        "shutdown",
+    }
 
 
 def test_ops_of_unsampled_invocations_count_if_asked_for() -> None:
@@ -164,3 +170,47 @@ def test_many_threads() -> None:
     assert found["tvm.vm.invocation.duration"][1][of("metrics4", function="identity")].count == 200
     key = of_op("metrics4", "vm.builtin.match_shape", "builtin")
     assert found["tvm.op.calls"][1][key].value == 200
+
+
+def test_a_fork() -> None:
+    """A child counts on from its parent, as the SDK's own instruments do; what runs is its own."""
+    ended = run_alone(
+        """
+import os, threading, warnings
+warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from integration.live_spans import live
+from integration.small_vms import callback, run_alone, small, tensor, vm_of
+from integration.test_otel_metrics import DELTA, collected, of, of_op
+readers = [InMemoryMetricReader(), InMemoryMetricReader(preferred_temporality=DELTA)]
+key = of_op("vm", "vm.builtin.match_shape", "builtin")
+begun, go = threading.Event(), threading.Event()
+
+def look():
+    found = [collected(reader) for reader in readers]
+    calls = [one["tvm.op.calls"][1][key].value for one in found]
+    return calls, found[0]["tvm.vm.active_invocations"][1][of("vm")].value
+
+with live({"meter_provider": MeterProvider(readers)}):
+    vm = vm_of(small())
+    vm["identity"](tensor(1, 2, 3, 4))
+    assert look() == ([1, 1], 0), look()
+    with callback(lambda _: (begun.set(), go.wait(60))):
+        other = threading.Thread(target=vm["call"], args=(tensor(1, 2, 3, 4),))
+        other.start()
+        assert begun.wait(60)
+        pid = os.fork()
+        if not pid:
+            vm["identity"](tensor(1, 2, 3, 4))
+            vm["identity"](tensor(1, 2, 3, 4))
+            os._exit(look() != ([3, 2], 0))
+        assert os.waitpid(pid, 0)[1] == 0
+        vm["identity"](tensor(1, 2, 3, 4))
+        assert look() == ([2, 1], 1), look()
+        go.set()
+        other.join()
+    assert look() == ([3, 1], 0), look()
+"""
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
