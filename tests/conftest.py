@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -14,6 +15,12 @@ import relax_trace
 if TYPE_CHECKING:
     from recorder.play import Builds
     from viewers.trace_processor import TraceProcessor
+
+
+def pytest_configure() -> None:
+    """Give Ctrl-C its meaning back for the programs that tests run: a background job lost it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:
