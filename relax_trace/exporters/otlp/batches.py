@@ -15,7 +15,7 @@ from ..events import slices
 from .encoder import Encoder
 from .form import Form
 from .resources import resource_of, version
-from .spans import Identity, new_identity
+from .spans import Identity, joined_identity
 
 REQUEST_BYTES = 3_500_000  # a gRPC receiver takes 4 MiB unless told otherwise
 _SLICE = 1 << 14  # events encoded at a time: as a rule they fit into one request
@@ -60,7 +60,7 @@ def requests(
     by itself is sent alone.
     """
     envelope = _Envelope.of(trace, form)
-    encoder = Encoder.of(trace, form, identity or new_identity(trace))
+    encoder = Encoder.of(trace, form, identity or joined_identity(trace))
     room = limit - len(envelope.around(_ONE, _ONE)) - 32  # lengths in it may take more bytes
     for rows in slices(trace, _SLICE):
         calls, ops = encoder.invocations(rows.invocations), encoder.ops(rows.ops)
