@@ -167,9 +167,10 @@ def _with_spans(trace: Trace, seen: Sequence[Seen], lost: int) -> Trace:
     rows = {key: row for row, key in enumerate(threads)}
     pid = trace.threads[0].pid if trace.threads else os.getpid()
     for span in seen:
-        if (pid, span.tid) not in rows:
-            rows[pid, span.tid] = len(rows)
+        rows.setdefault((pid, span.tid), len(rows))
+        if span.thread_name:  # that of a thread that has ended is known to nobody else
             threads[pid, span.tid] = Thread(pid, span.tid, span.thread_name)
+        threads.setdefault((pid, span.tid), Thread(pid, span.tid, ""))
     names = {name: row for row, name in enumerate(dict.fromkeys(span.name for span in seen))}
     values = {
         "start": [span.start for span in seen],
