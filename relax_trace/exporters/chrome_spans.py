@@ -1,8 +1,10 @@
 """The application's own spans in Chrome JSON, and the arrows that lead from them.
 
 A complete event (``"ph": "X"``, category ``span``) a span, with its ids as OpenTelemetry's tools
-show them. A flow (``s`` to ``f``) leads to each invocation, and each span, from the span around it
-if that is on another track; a flow event belongs to the event that it follows right away.
+show them. A flow (``s`` to ``f``) leads to each outermost invocation, and each span, from the span
+around it if that is on another track. Flow events belong to the innermost event of their track at
+their time, the beginning of their own; of those at one time, Perfetto takes events that last first,
+and the others as they come in the file.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from .. import trace as model
 from ..ragged import Bytes, Index, Part, Ragged, concatenate, stacked
+from ..spans import Spans
 from ..trace import Trace
 from .lanes import Lanes
 from .otlp.spans import big_endian
@@ -52,16 +55,14 @@ class Timeline:
             if lane:
                 numbered[thread, lane] = (tracks[thread][0], free)
                 free += 1
-        lane = np.append(lanes.lane, -1)
-        source = lanes.around_calls
-        led = (source >= 0) & (calls.parent < 0)
-        led[led] &= calls.start[led] >= spans.start[source[led]]  # by clocks that may differ
-        led[led] &= (calls.thread[led] != spans.thread[source[led]]) | (lane[source[led]] != 0)
+        outermost = np.flatnonzero((lanes.around_calls >= 0) & (calls.parent < 0))
+        source = lanes.around_calls[outermost]
+        own = np.zeros(len(outermost), np.int64)
+        led = _led(spans, lanes, source, calls.start[outermost], calls.thread[outermost], own)
         inner = lanes.rows[lanes.around[lanes.rows] >= 0]
-        outer = lanes.around[inner]
-        apart = (spans.thread[inner] != spans.thread[outer]) | (lane[inner] != lane[outer])
-        inner = inner[apart & (spans.start[inner] >= spans.start[outer])]
-        return cls(trace, base, lanes, numbered, np.flatnonzero(led), inner)
+        place = (spans.start[inner], spans.thread[inner], lanes.lane[inner])
+        inner = inner[_led(spans, lanes, lanes.around[inner], *place)]
+        return cls(trace, base, lanes, numbered, outermost[led], inner)
 
     def track_names(self) -> Iterator[dict[str, Any]]:
         """The metadata events of the tracks that are not a thread's own."""
@@ -82,12 +83,7 @@ class Timeline:
             self._flow(b"s", source, target, spans.start[source]),
             self._flow(b"f", inner, target[len(calls) :], spans.start[inner]),
         ]
-        place = np.empty(len(spans), np.int64)
-        place[rows] = np.arange(len(rows))
-        order = np.argsort(
-            np.concatenate([place[rows], place[source], place[inner]]), kind="stable"
-        )
-        return concatenate(len(order), [(stacked(pieces), order)]).data
+        return np.concatenate([piece.data for piece in pieces])
 
     def arrows_to(self, rows: Index) -> tuple[Ragged, Index]:
         """The end of the arrow to each of these invocations; nothing for one without."""
@@ -145,6 +141,16 @@ class Timeline:
         ends: list[bytes | Number] = [b'"id":', Number(ids.astype(np.uint64)), b',"ts":']
         ends += [Number(begin, thousandths=True), b"}"]
         return concatenate(len(at), [(Ragged.from_bytes(heads), index), numbers(len(at), ends)])
+
+
+def _led(
+    spans: Spans, lanes: Lanes, source: Index, start: Index, thread: NDArray[np.int32], lane: Index
+) -> NDArray[np.bool_]:
+    """Whether an arrow leads from spans to what starts there: not where it stands inside."""
+    apart = (thread != spans.thread[source]) | (lane != lanes.lane[source])
+    apart |= start >= spans.end[source]
+    led: NDArray[np.bool_] = apart & (start >= spans.start[source])  # by clocks that may differ
+    return led
 
 
 def hexadecimal(raw: Bytes) -> Bytes:

@@ -6,11 +6,11 @@ import logging
 import os
 import threading
 import time
-from typing import NamedTuple
+from typing import TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import StatusCode, TraceFlags
 
 from .. import surroundings
 from ..spans import OF_INVOCATION
@@ -24,10 +24,7 @@ _OPEN_MOST = 1 << 14  # spans; an application that never ends some loses sight o
 _LATEST_NS = (1 << 63) - 1
 
 
-class _Begun(NamedTuple):
-    span: ReadableSpan
-    tid: int
-    thread_name: str
+_Thread: TypeAlias = "tuple[int, str]"  # the operating system's id, and the name
 
 
 class TimelineSpanProcessor(SpanProcessor):  # type: ignore[misc]
@@ -51,22 +48,22 @@ class TimelineSpanProcessor(SpanProcessor):  # type: ignore[misc]
 
     def _after_fork(self) -> None:
         """In a child process: the spans that were open are the parent's; so is the thread's id."""
-        self._open: dict[int, _Begun] = {}
-        self._thread = threading.local()
+        self._open: dict[int, tuple[ReadableSpan, _Thread]] = {}
+        self._threads = threading.local()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Hold the span while it is open, with the thread that began it."""
         try:
-            if _scope_of(span) == names.OPS_SCOPE:
+            scope = span.instrumentation_scope
+            if scope and scope.name == names.OPS_SCOPE:
                 return
             if len(self._open) >= _OPEN_MOST:
                 self._open.pop(next(iter(self._open)), None)
-            thread = self._thread
             try:
-                tid, name = thread.known
+                thread = self._threads.own
             except AttributeError:
-                tid, name = thread.known = threading.get_native_id(), _thread_name()
-            self._open[span.context.span_id] = _Begun(span, tid, name)
+                thread = self._threads.own = threading.get_native_id(), _thread_name()
+            self._open[span.context.span_id] = span, thread
         except Exception:
             self._complain()
 
@@ -76,7 +73,7 @@ class TimelineSpanProcessor(SpanProcessor):  # type: ignore[misc]
             begun = self._open.pop(span.context.span_id, None)
             watches = surroundings.watches()
             if watches and begun:
-                seen = _seen(begun, span, span.end_time or 0, 0)
+                seen = _seen(span, begun[1], span.end_time or 0, 0)
                 for watch in watches:
                     watch.add(seen)
         except Exception:
@@ -93,17 +90,12 @@ class TimelineSpanProcessor(SpanProcessor):  # type: ignore[misc]
 
     def _open_now(self) -> list[Seen]:
         now = time.time_ns()
-        return [_seen(begun, begun.span, now, OPEN) for begun in self._open.copy().values()]
+        return [_seen(span, thread, now, OPEN) for span, thread in self._open.copy().values()]
 
     def _complain(self) -> None:
         if not self._complained:
             self._complained = True
             _log.exception("spans are missing from recordings; this is said only once")
-
-
-def _scope_of(span: ReadableSpan) -> str:
-    scope = span.instrumentation_scope
-    return scope.name if scope else ""
 
 
 def _thread_name() -> str:
@@ -112,21 +104,23 @@ def _thread_name() -> str:
     return next((thread.name for thread in threading.enumerate() if thread.ident == own), "")
 
 
-def _seen(begun: _Begun, span: ReadableSpan, end: int, flags: int) -> Seen:
-    context, parent = span.context, span.parent
-    if context.trace_flags.sampled:
+def _seen(span: ReadableSpan, thread: _Thread, end: int, flags: int) -> Seen:
+    context, parent, scope = span.context, span.parent, span.instrumentation_scope
+    if context.trace_flags & TraceFlags.SAMPLED:
         flags |= SAMPLED
     if span.status.status_code is StatusCode.ERROR:
         flags |= FAILED
-    if _scope_of(span) == names.SCOPE:
+    if scope and scope.name == names.SCOPE:
         flags |= OF_INVOCATION
-    start = min(max(int(span.start_time or 0), 0), _LATEST_NS)
+    start = span.start_time or 0
+    if not 0 <= start <= end <= _LATEST_NS:  # the application may give any times
+        start = min(max(int(start), 0), _LATEST_NS)
+        end = min(max(int(end), start), _LATEST_NS)
     return Seen(
         start,
-        min(max(int(end), start), _LATEST_NS),
+        end,
         str(span.name),
-        begun.tid,
-        begun.thread_name,
+        *thread,
         context.trace_id,
         context.span_id,
         parent.span_id if parent else 0,
