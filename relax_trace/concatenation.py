@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from .ragged import offsets_of
 from .signature import Signatures
-from .trace import Invocations, Losses, Trace
+from .spans import COLUMNS, Spans, spans_of
+from .trace import OPEN, Invocations, Losses, Trace
 
 _Key = TypeVar("_Key")
 
@@ -63,7 +64,8 @@ def concatenate(traces: Sequence[Trace]) -> Trace:
         rows["thread"].append(thread_maps[i][table.thread])
         rows["parent"].append(np.where(table.parent < 0, -1, table.parent + calls).astype(np.int32))
         rows["error"].append(error_maps[i][table.error])
-        rows["flags"].append(table.flags)
+        for name in ("flags", "trace_id", "span_id"):
+            rows[name].append(getattr(table, name))
         ops, calls = ops + len(trace), calls + len(table)
     whole = {column: np.concatenate(parts) for column, parts in columns.items()}
     order = np.argsort(whole["start"], kind="stable")
@@ -83,7 +85,26 @@ def concatenate(traces: Sequence[Trace]) -> Trace:
         process=traces[0].process,
         configuration=traces[0].configuration,
         losses=sum((trace.losses for trace in traces), Losses()),
+        spans=_merged_spans([trace.spans for trace in traces], thread_maps),
     )
+
+
+def _merged_spans(tables: list[Spans], thread_maps: list[NDArray[np.int32]]) -> Spans:
+    """All of them, and one that several traces have once: with its end if it is known."""
+    names, name_maps = _merged([table.names for table in tables])
+    columns = {name: np.concatenate([getattr(t, name) for t in tables]) for name in COLUMNS}
+    for name, maps in (("name", name_maps), ("thread", thread_maps)):
+        pairs = zip(maps, tables, strict=True)
+        columns[name] = np.concatenate([numbers[getattr(t, name)] for numbers, t in pairs])
+    columns["trace_id"] = columns["trace_id"].reshape(-1, 16)
+    high, low = columns["trace_id"].view(np.uint64).reshape(-1, 2).T
+    order = np.lexsort((columns["flags"] & OPEN, columns["span_id"], low, high))
+    keys = np.stack([high, low, columns["span_id"]])[:, order]
+    keep = np.append(True, (keys[:, 1:] != keys[:, :-1]).any(0))[: len(order)]
+    keep |= keys[2] == 0
+    order = np.sort(order[keep])
+    order = order[np.argsort(columns["start"][order], kind="stable")]
+    return spans_of({name: values[order] for name, values in columns.items()}, names)
 
 
 def _merged_signatures(tables: list[Signatures]) -> tuple[Signatures, list[NDArray[np.int32]]]:

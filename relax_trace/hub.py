@@ -17,6 +17,7 @@ from .options import Options
 from .recorder.cycles import take_cycles, take_tagged
 from .recorder.dumps import Dumps
 from .recorder.native import load
+from .surroundings import tell_recorder
 
 _DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
 _EVERYTHING = 1 << 62  # bytes
@@ -65,6 +66,7 @@ class Hub:
                 self._drain()
             else:
                 load().begin()
+                tell_recorder()
             member.dumps = self._tables.tables()
             if self._running:
                 member.dumps.losses_before = self._tables.losses

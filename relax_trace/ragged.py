@@ -49,6 +49,12 @@ def offsets_of(lengths: Index) -> Index:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+def stacked(tables: Sequence[Ragged]) -> Ragged:
+    """The strings of one table after those of the other."""
+    lengths = np.concatenate([table.lengths for table in tables])
+    return Ragged(np.concatenate([table.data for table in tables]), offsets_of(lengths))
+
+
 def scatter(out: Bytes, at: Index, pieces: Ragged, index: Index | None = None) -> None:
     """Write string ``index[i]`` of ``pieces`` to ``out`` from byte ``at[i]`` on, for every ``i``.
 

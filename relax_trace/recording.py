@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import attach, reach
+from . import attach, reach, surroundings
 from .alarms import Alarms
 from .attach import Attachment
 from .errors import InstrumentError, RelaxTraceWarning
@@ -64,6 +64,8 @@ class Recording:
                 raise ValueError("schedule and functions need a VirtualMachine, not its module")
             self._module = target
         hub.join(self)
+        newest = options.mode == "ring" or options.schedule is not None
+        self._watch = surroundings.watch(newest=newest)
         try:
             if target is None:
                 reach.listen(self._add)
@@ -123,6 +125,7 @@ class Recording:
         finally:
             with self._lock:
                 self._ended = True
+                self._watch.close()
                 taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
         if taken:
             self._say_taken()
@@ -240,7 +243,7 @@ class Recording:
                 return
             dumps = self._ready.popleft()
             try:
-                on_ready(self._to_trace(dumps, labels))
+                on_ready(self._to_trace(dumps, labels, cycle=True))
             except BaseException:  # the user's own code: the next cycle is another one
                 _log.exception("on_ready failed; the cycle that it was given is lost")
 
@@ -263,7 +266,7 @@ class Recording:
             attachments = [attachment for _, attachment in self._targets.values()]
         return labels_now(attachments)
 
-    def _to_trace(self, dumps: Dumps, labels: Labels) -> Trace:
+    def _to_trace(self, dumps: Dumps, labels: Labels, *, cycle: bool = False) -> Trace:
         trace = to_trace(dumps, Share(self.slot, self.since), labels)
         names, shortest = self.options.names, self.options.shortest_ns
         keep = np.ones(len(trace), bool)
@@ -274,7 +277,7 @@ class Recording:
             keep &= np.array(matches, bool)[trace.name]
         if shortest:
             keep &= (trace.duration >= shortest) | (trace.flags & ABORTED > 0)
-        return trace.take_ops(keep)
+        return self._watch.put_into(trace.take_ops(keep), cycle=cycle)
 
     def _warn_if_empty(self, trace: Trace) -> None:
         options = self.options

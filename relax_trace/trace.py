@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from .errors import TraceFileError
 from .ragged import Index
 from .signature import Signatures
+from .spans import Spans, check_spans, no_spans
 
 if TYPE_CHECKING:
     from .exporters.otlp.sending import Sent
@@ -31,6 +32,7 @@ SIGNATURE_LOST = 4  # its arguments are unknown: the byte limit left no room for
 FAILED = 1  # it raised; `error` says what
 IMPLICIT = 2  # its function was taken before the recording: only its ops were seen
 OPEN = 4  # it had not returned when the trace was taken; its end is that moment
+SAMPLED = 8  # the OpenTelemetry trace that it ran in is
 
 # DLDeviceType of DLPack 1.1; the names are those that TVM prints.
 _DEVICE_TYPES = {
@@ -82,12 +84,14 @@ class Thread:
 
 @dataclass(frozen=True)
 class Invocations:
-    """The calls from outside into a VM, one row each; all arrays are of shape ``(n,)``.
+    """The calls from outside into a VM, one row each; arrays are of shape ``(n,)`` but for one.
 
     ``start`` and ``end`` are int64 nanoseconds since the Unix epoch. ``function`` indexes
     ``Trace.names``, ``vm`` ``Trace.vms``, ``thread`` ``Trace.threads``; ``parent`` is the row of
     the one inside which it ran, or -1; ``error`` indexes ``Trace.errors``, or is -1; ``flags``
-    holds ``FAILED``, ``IMPLICIT`` and ``OPEN``.
+    holds ``FAILED``, ``IMPLICIT``, ``OPEN`` and ``SAMPLED``. ``trace_id``, ``(n, 16)``, and
+    ``span_id`` are those of the OpenTelemetry span that was current as it began, zeros where there
+    was none.
     """
 
     start: NDArray[np.int64]
@@ -98,6 +102,8 @@ class Invocations:
     parent: NDArray[np.int32]
     error: NDArray[np.int32]
     flags: NDArray[np.uint16]
+    trace_id: NDArray[np.uint8]
+    span_id: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -111,6 +117,7 @@ class Losses:
     invocations: int = 0  # invocations dropped at the byte limit
     signatures: int = 0  # calls kept without their arguments
     overwritten: int = 0  # calls that newer ones took the place of, in ring mode
+    spans: int = 0  # of the application's own, beyond 65,536
 
     def __add__(self, other: Losses) -> Losses:
         return Losses(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -128,6 +135,7 @@ class Trace:
     ``invocation`` ``invocations``. ``parent`` is the row of the enclosing call, or -1 right under
     the invocation. ``flags``: ``ABORTED``, ``SYNCHRONIZED``, ``SIGNATURE_LOST``.
     ``kinds[name]`` indexes :data:`KINDS`. ``configuration`` are the lines under the classic table.
+    ``spans`` are the application's own, where it has a ``relax_trace.otel.TimelineSpanProcessor``.
     """
 
     start: NDArray[np.int64]
@@ -150,6 +158,7 @@ class Trace:
     process: str = "python"
     configuration: dict[str, str] = field(default_factory=dict)
     losses: Losses = Losses()
+    spans: Spans = field(default_factory=no_spans)
 
     def __len__(self) -> int:
         """Number of op calls."""
@@ -164,7 +173,9 @@ class Trace:
         if len(self.invocations):
             span = self.invocations.end.max() - self.invocations.start.min()
             text += f", {span / 1e6:.3f} ms"
-        if replace(self.losses, overwritten=0) != Losses():
+        if len(self.spans):
+            text += f", {len(self.spans):,} spans of the application"
+        if replace(self.losses, overwritten=0, spans=0) != Losses():
             text += f", dropped {self.losses.ops:,} ops"
         if self.losses.overwritten:
             text += f", overwrote {self.losses.overwritten:,} older ops"
@@ -313,7 +324,8 @@ def check(trace: Trace) -> None:
         if getattr(ops, f.name).shape != ops.start.shape:
             raise TraceFileError(f"column {f.name!r} does not have {len(ops)} rows like the others")
     for f in fields(Invocations):
-        if getattr(calls, f.name).shape != calls.start.shape:
+        row = (16,) if f.name == "trace_id" else ()
+        if getattr(calls, f.name).shape != (*calls.start.shape, *row):
             raise TraceFileError(
                 f"column {f.name!r} of the invocations is not {len(calls)} rows long"
             )
@@ -340,6 +352,7 @@ def check(trace: Trace) -> None:
         raise TraceFileError("the table of signatures is damaged: number 0 is not the empty one")
     if (calls.parent >= np.arange(len(calls))).any():
         raise TraceFileError("column 'parent' of the invocations is damaged: a parent comes later")
+    check_spans(trace.spans, len(trace.threads))
 
 
 def _check_range(column: str, values: NDArray[Any], low: int, high: int) -> None:

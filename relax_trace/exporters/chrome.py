@@ -1,6 +1,7 @@
 """Chrome JSON (Trace Event Format), for Perfetto and ``chrome://tracing``.
 
 A track a thread; on it a complete event (``"ph": "X"``) an invocation, and the ops nested in it.
+Beside them are the application's own spans: see ``chrome_spans``.
 ``ts`` and ``dur`` are microseconds with three decimals, after ``baseTimeNanoseconds``: integers of
 nanoseconds all the way, so that children never stick out of their parent. Events are in order of
 time, parents first. ``refs``, which viewers ignore, and ``metadata`` let ``chrome_load`` read the
@@ -18,11 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import trace as model
-from ..ragged import Bytes, Index, Part, Ragged, concatenate, offsets_of
+from ..ragged import Bytes, Index, Part, Ragged, concatenate, offsets_of, stacked
 from ..signature import NO_DEVICE
 from ..trace import KINDS, Device, Thread, Trace
 from . import tables
+from .chrome_spans import Timeline, hexadecimal
 from .events import Rows, slices
+from .otlp.spans import big_endian
+from .tables import SPAN_COLUMNS
 from .templates import Number, distinct, json_bytes, numbers, shown, shown_all
 
 _SLICE = 1 << 14  # events made at a time: enough to hide numpy's overhead, few enough for caches
@@ -41,16 +45,22 @@ _INVOCATION_MARKS = {
 
 def write(trace: Trace, stream: BinaryIO) -> None:
     """Write ``trace`` to ``stream``, a bounded piece at a time."""
-    starts = [column.min() for column in (trace.start, trace.invocations.start) if len(column)]
+    columns = (trace.start, trace.invocations.start, trace.spans.start)
+    starts = [column.min() for column in columns if len(column)]
     base = min(map(int, starts), default=0)
     tracks = _tracks(trace.threads)
+    timeline = Timeline.of(trace, tracks, base) if len(trace.spans) else None
     stream.write(b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"metadata":' % base)
     stream.write(json_bytes(tables.to_json(trace))[:-1])
     for column in _columns(trace):
         stream.write(column)
     stream.write(b'},"traceEvents":[\n')
     stream.write(b",\n".join(map(json_bytes, _track_names(trace, tracks))))
-    for events in _events(trace, tracks, base):
+    if timeline:
+        for name in timeline.track_names():
+            stream.write(b",\n" + json_bytes(name))
+        stream.write(timeline.events().data)
+    for events in _events(trace, tracks, base, timeline):
         stream.write(events.data)
     stream.write(b"\n]}\n")
 
@@ -63,12 +73,24 @@ def _columns(trace: Trace) -> Iterator[bytes]:
         "parent": _pairs(trace.parent),
         "invocations.parent": _pairs(trace.invocations.parent),
     }
+    if trace.invocations.span_id.any() or trace.invocations.trace_id.any():
+        for name in ("trace_id", "span_id"):
+            columns[f"invocations.{name}"] = _words(getattr(trace.invocations, name))
+    if len(trace.spans):
+        columns |= {f"spans.{name}": _words(getattr(trace.spans, name)) for name in SPAN_COLUMNS}
     for name, values in columns.items():
         yield b',"%s":"' % name.encode()
         for first in range(0, len(values), _WORDS):
             part = values[first : first + _WORDS]
             yield b64encode(part.astype(part.dtype.newbyteorder("<")).tobytes())
         yield b'"'
+
+
+def _words(values: NDArray[Any]) -> NDArray[Any]:
+    """Numbers as 64-bit integers; of ids, the bytes that they are."""
+    if values.dtype == np.uint8:
+        return np.ascontiguousarray(values).reshape(-1).view("<i8")
+    return values.astype(np.uint64) if values.dtype == np.uint64 else values.astype(np.int64)
 
 
 def _pairs(parents: NDArray[np.int32]) -> Index:
@@ -98,11 +120,14 @@ def _track_names(trace: Trace, tracks: list[tuple[int, int]]) -> Iterator[dict[s
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}
 
 
-def _events(trace: Trace, tracks: list[tuple[int, int]], base: int) -> Iterator[Bytes]:
+def _events(
+    trace: Trace, tracks: list[tuple[int, int]], base: int, timeline: Timeline | None
+) -> Iterator[Bytes]:
     """The bytes of all complete events, some at a time."""
     texts = shown_all(trace.signatures.texts)
     op_head = functools.cache(functools.partial(_op_head, trace, tracks))
     invocation_head = functools.cache(functools.partial(_invocation_head, trace, tracks))
+    with_ids = trace.invocations.trace_id.any(1) | (trace.invocations.span_id > 0)
     for rows in slices(trace, _SLICE):
         ops, calls = rows.ops, trace.invocations
         op_heads, op_index = _heads(
@@ -110,12 +135,19 @@ def _events(trace: Trace, tracks: list[tuple[int, int]], base: int) -> Iterator[
         )
         columns = (calls.flags, calls.error, calls.thread, calls.vm, calls.function)
         heads, index = _heads(invocation_head, *(column[rows.invocations] for column in columns))
-        signature = rows.merge(trace.signature[ops], np.zeros(len(index), np.int32))
+        none = np.zeros(len(index), np.int64)
+        signature = rows.merge(trace.signature[ops].astype(np.int64), none)
+        arguments = _arguments(trace, texts, signature)
+        if with_ids[rows.invocations].any():
+            arguments = _with_ids(trace, rows, arguments, with_ids)
         pieces: list[Part] = [
             (Ragged.from_bytes(op_heads + heads), rows.merge(op_index, index + len(op_heads))),
-            _arguments(trace, texts, signature),
+            arguments,
             _numbers(trace, rows, base),
         ]
+        if timeline and len(timeline.led_to_calls):
+            ends, which = timeline.arrows_to(rows.invocations)
+            pieces.append((ends, rows.merge(np.zeros(len(op_index), np.int64), which)))
         yield concatenate(len(rows.is_op), pieces).data
 
 
@@ -166,10 +198,10 @@ def _head(
     return b",\n" + opened + (b"," if args else b"")
 
 
-def _arguments(trace: Trace, texts: tuple[Ragged, Index], signature: NDArray[np.int32]) -> Part:
+def _arguments(trace: Trace, texts: tuple[Ragged, Index], signature: Index) -> tuple[Ragged, Index]:
     """The arguments' part of each event: once for each signature that occurs, none for number 0."""
     rows, index = distinct(signature)
-    used = signature[rows].astype(np.int64)
+    used = signature[rows]
     some = used[used > 0]
     table, text_index = texts
     literal = numbers(len(some), [b'"signature":', Number(some.view(np.uint64)), b',"shapes":"'])
@@ -177,6 +209,29 @@ def _arguments(trace: Trace, texts: tuple[Ragged, Index], signature: NDArray[np.
     pieces = concatenate(len(some), parts)
     nothing = offsets_of(np.zeros(len(used) - len(some), np.int64))
     return Ragged(pieces.data, np.concatenate([nothing[:-1], pieces.offsets])), index
+
+
+def _with_ids(
+    trace: Trace, rows: Rows, arguments: tuple[Ragged, Index], with_ids: NDArray[np.bool_]
+) -> tuple[Ragged, Index]:
+    """The same, with the ids of the span around an invocation in the place of its signature."""
+    table, index = arguments
+    calls, some = trace.invocations, rows.invocations[with_ids[rows.invocations]]
+    ids = concatenate(
+        len(some),
+        [
+            b'"trace_id":"',
+            hexadecimal(calls.trace_id[some]),
+            b'","span_id":"',
+            hexadecimal(big_endian(calls.span_id[some])),
+            b'",',
+        ],
+    )
+    own = index[~rows.is_op]
+    own[with_ids[rows.invocations]] = len(table) + np.arange(len(some))
+    index = index.copy()
+    index[~rows.is_op] = own
+    return stacked([table, ids]), index
 
 
 def _destinations(trace: Trace, signatures: Index) -> Part:

@@ -36,9 +36,11 @@ def read(data: bytes) -> Trace:
             "words": _stored(metadata, "signatures.words").view(np.uint64),
             "offsets": _stored(metadata, "signatures.offsets"),
         }
+        invocations |= _optional(metadata, "invocations.", ("trace_id", "span_id"))
+        spans = _optional(metadata, "spans.", tuple(tables.SPAN_COLUMNS))
     except _MALFORMED as error:
         raise TraceFileError("it is damaged: an event or a column is malformed") from error
-    return tables.to_trace(metadata, ops, invocations, words)
+    return tables.to_trace(metadata, ops, invocations, words, spans)
 
 
 def read_compressed(data: bytes) -> Trace:
@@ -93,7 +95,7 @@ def _events(document: Any, metadata: Any) -> tuple[dict[str, NDArray[Any]], ...]
     """The columns of the ops, and those of the invocations."""
     listed = document["traceEvents"]
     events = [event for event in listed if type(event) is tuple]
-    if any(event["ph"] != "M" for event in listed if type(event) is not tuple):
+    if not all(_is_known(event) for event in listed if type(event) is not tuple):
         raise ValueError("an event is not one of ours")
     base = document["baseTimeNanoseconds"]
     calls = sorted((event for event in events if event[0]), key=lambda event: int(event[3]))
@@ -107,6 +109,22 @@ def _events(document: Any, metadata: Any) -> tuple[dict[str, NDArray[Any]], ...]
     ops["invocation"], ops["signature"] = _narrow(rows[:, 3], "<i4"), _narrow(rows[:, 4], "<i4")
     ops["parent"] = _parents(metadata, "parent", len(rows))
     return ops, invocations
+
+
+def _is_known(event: Any) -> bool:
+    """Whether an event is one that we write for viewers alone: a track's name, an arrow, a span."""
+    return event["ph"] in ("M", "s", "f") or (event["ph"], event.get("cat")) == ("X", "span")
+
+
+def _optional(metadata: Any, prefix: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Columns that are not in every file, with their types."""
+    types = tables.SPAN_COLUMNS
+    found = {name: _stored(metadata, prefix + name) for name in names if prefix + name in metadata}
+    ids = ("trace_id", "span_id", "parent_id")
+    return {
+        name: words.view(types[name]) if name in ids else _narrow(words, types[name])
+        for name, words in found.items()
+    }
 
 
 def _matrix(events: list[tuple[Any, ...]], width: int) -> NDArray[np.int64]:

@@ -2,12 +2,14 @@
 
 A zip archive that ``numpy.load`` opens too, stored without compression and without pickles:
 ``start``, …, ``flags`` are the columns of the ops, ``invocations.start``, … those of the
-invocations, ``signatures.words`` and ``signatures.offsets`` the signatures; ``metadata`` is the
-JSON of :func:`.tables.to_json` as bytes.
+invocations, ``spans.start``, … those of the application's own spans (16 bytes a trace id, end to
+end), ``signatures.words`` and ``signatures.offsets`` the signatures; ``metadata`` is the JSON of
+:func:`.tables.to_json` as bytes.
 
 History of the format's version (:data:`.tables.VERSION`):
 
 1. the first.
+2. ``trace_id`` and ``span_id`` of the invocations; ``spans``. Files without them are read.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _DAMAGED = (
 )
 _SIGNATURE_COLUMNS = {"words": "<u8", "offsets": "<i8"}
 _OWNERS = {"": tables.OP_COLUMNS, "invocations.": tables.INVOCATION_COLUMNS}
-_OWNERS["signatures."] = _SIGNATURE_COLUMNS
+_OWNERS |= {"signatures.": _SIGNATURE_COLUMNS, "spans.": dict(tables.SPAN_COLUMNS)}
 
 # What numpy writes before a column: a magic, the length of the header, the header.
 _HEADER = re.compile(
@@ -51,8 +53,9 @@ _HEADER = re.compile(
 def write(trace: Trace, stream: BinaryIO) -> None:
     """Write ``trace`` to a seekable ``stream``."""
     sources = {"": trace, "invocations.": trace.invocations, "signatures.": trace.signatures}
+    sources |= {"spans.": trace.spans}
     columns = {
-        prefix + name: np.asarray(getattr(sources[prefix], name), dtype)
+        prefix + name: np.asarray(getattr(sources[prefix], name), dtype).reshape(-1)
         for prefix, owned in _OWNERS.items()
         for name, dtype in owned.items()
     }
@@ -76,6 +79,7 @@ def read(data: bytes) -> Trace:
                 prefix: {
                     name: _column(archive, entries, prefix + name, dtype)
                     for name, dtype in owned.items()
+                    if metadata["version"] > 1 or prefix + name not in tables.SINCE_2
                 }
                 for prefix, owned in _OWNERS.items()
             }

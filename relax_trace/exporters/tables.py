@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import spans as spans_model
 from ..errors import TraceFileError
 from ..signature import Signatures
+from ..spans import spans_of
 from ..trace import Device, Invocations, Losses, Thread, Trace, check
 
 FORMAT = "relax_trace"
-VERSION = 1
+VERSION = 2  # its history is in native.py
 
 OP_COLUMNS = {
     "start": "<i8",
@@ -36,7 +38,13 @@ INVOCATION_COLUMNS = {
     "parent": "<i4",
     "error": "<i4",
     "flags": "<u2",
+    "trace_id": "|u1",  # of all rows, end to end
+    "span_id": "<u8",
 }
+SPAN_COLUMNS = spans_model.COLUMNS
+SINCE_2 = frozenset(
+    {"invocations.trace_id", "invocations.span_id"} | {f"spans.{name}" for name in SPAN_COLUMNS}
+)
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -57,6 +65,7 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "threads": [[t.pid, t.tid, _to_json_text(t.name)] for t in trace.threads],
         "vms": [_to_json_text(vm) for vm in trace.vms],
         "errors": [_to_json_text(error) for error in trace.errors],
+        "span_names": [_to_json_text(name) for name in trace.spans.names],
     }
 
 
@@ -73,12 +82,22 @@ def check_version(tables: Any) -> None:
         )
 
 
-def to_trace(tables: Any, ops: Columns, invocations: Columns, words: Columns) -> Trace:
+def to_trace(
+    tables: Any, ops: Columns, invocations: Columns, words: Columns, spans: Columns
+) -> Trace:
     """The Trace of these ``tables`` (as from :func:`to_json`) and columns (of the types above).
 
-    ``words`` are those of the signatures, with their ``offsets``. Raises ``TraceFileError`` where
-    something is missing, of the wrong type, or points outside its table.
+    ``words`` are those of the signatures, with their ``offsets``. Columns that older files lack may
+    be missing. Raises ``TraceFileError`` where anything else is, is of the wrong type, or points
+    outside its table.
     """
+    count = len(invocations["start"])
+    ids: dict[str, NDArray[Any]] = {
+        "trace_id": np.zeros(16 * count, np.uint8),
+        "span_id": np.zeros(count, np.uint64),
+    }
+    ids |= {name: invocations[name] for name in ids if name in invocations}
+    none = {name: np.empty(0, dtype) for name, dtype in SPAN_COLUMNS.items()}
     try:
         trace = Trace(
             **ops,
@@ -89,13 +108,18 @@ def to_trace(tables: Any, ops: Columns, invocations: Columns, words: Columns) ->
             threads=tuple(_thread(*thread) for thread in tables["threads"]),
             vms=tuple(map(_from_json_text, tables["vms"])),
             errors=tuple(map(_from_json_text, tables["errors"])),
-            invocations=Invocations(**invocations),
+            invocations=Invocations(
+                **{**invocations, **ids, "trace_id": ids["trace_id"].reshape(-1, 16)}
+            ),
             process=_from_json_text(tables["process"]),
             configuration={
                 _from_json_text(key): _from_json_text(value)
                 for key, value in tables["configuration"].items()
             },
             losses=_losses(tables["losses"]),
+            spans=spans_of(
+                {**none, **spans}, tuple(map(_from_json_text, tables.get("span_names", ())))
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if isinstance(error, TraceFileError):
@@ -106,7 +130,7 @@ def to_trace(tables: Any, ops: Columns, invocations: Columns, words: Columns) ->
 
 
 def _losses(numbers: dict[str, Any]) -> Losses:
-    numbers = {"overwritten": 0, **numbers}  # older files are without it
+    numbers = {"overwritten": 0, "spans": 0, **numbers}  # older files are without them
     return Losses(*_integers([numbers[f.name] for f in fields(Losses)]))
 
 

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from .batches import batch
     from .instrumentor import RelaxVMInstrumentor
     from .settings import Settings
+    from .timeline import TimelineSpanProcessor
 
-__all__ = ["RelaxVMInstrumentor", "Settings", "batch"]
+__all__ = ["RelaxVMInstrumentor", "Settings", "TimelineSpanProcessor", "batch"]
 
-_PLACES = {"RelaxVMInstrumentor": "instrumentor", "Settings": "settings", "batch": "batches"}
+_PLACES = {
+    "RelaxVMInstrumentor": "instrumentor",
+    "Settings": "settings",
+    "TimelineSpanProcessor": "timeline",
+    "batch": "batches",
+}
 
 
 def __getattr__(name: str) -> Any:

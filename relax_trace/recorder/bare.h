@@ -19,10 +19,11 @@ static bool checked_function(TVMFFIByteArray text, TVMFFIByteArray* function) {
 }
 
 static frame* open_bare(strand* in, vm_state* vm, TVMFFIByteArray function, uintptr_t stack) {
+  context around = ask_for_context();
   const entry* name = intern(&names, function.data, function.size, NAME_FUNCTION);
   atomic_store_explicit(&vm->bare_thread, in->thread->id, memory_order_relaxed);
   slots held = {.taken = atomic_load_explicit(&vm->held, memory_order_relaxed)};
-  return open_invocation(in, vm, name, FRAME_BARE, stack, held);
+  return open_invocation(in, vm, name, FRAME_BARE, stack, held, &around);
 }
 
 static bool is_named(const frame* bare, TVMFFIByteArray function) {
@@ -31,8 +32,9 @@ static bool is_named(const frame* bare, TVMFFIByteArray function) {
 }
 
 /* Make sure that the op about to start stands in an invocation of its own VM. Without our wrapper
- * nothing says where one begins, except that a function checks its parameters before all else. */
-static __attribute__((noinline)) void enter_bare(strand* in, vm_state* vm, const entry* name,
+ * nothing says where one begins, except that a function checks its parameters before all else.
+ * Whether one began now. */
+static __attribute__((noinline)) bool enter_bare(strand* in, vm_state* vm, const entry* name,
                                                  const TVMFFIAny* arguments, int count,
                                                  uintptr_t stack) {
   frame* top = in->depth ? &in->frames[in->depth - 1] : NULL;
@@ -50,10 +52,11 @@ static __attribute__((noinline)) void enter_bare(strand* in, vm_state* vm, const
     top = open_bare(in, vm, function, stack);
     if (top && check) top->first_check = text.data;
   }
-  if (!top) return;
+  if (!top) return !inside;
   /* elements are taken out of a tuple between its checks */
   top->element = name->flags & NAME_ELEMENT;
   if (!top->element) top->checking = check;
+  return !inside;
 }
 
 #endif /* RELAX_TRACE_BARE_H_ */

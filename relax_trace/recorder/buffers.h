@@ -57,7 +57,12 @@ static void give_back(void* memory, size_t size) {
 /* ---- records, as they stand in a dump ---- */
 
 enum { OP_ABORTED = 1, OP_SYNCHRONIZED = 2, OP_SIGNATURE_LOST = 4 };
-enum { INVOCATION_FAILED = 1, INVOCATION_IMPLICIT = 2, INVOCATION_OPEN = 4 };
+enum {
+  INVOCATION_FAILED = 1,
+  INVOCATION_IMPLICIT = 2,
+  INVOCATION_OPEN = 4,
+  INVOCATION_SAMPLED = 8 /* the trace around it is */
+};
 
 /* One finished op call. Calls are written as they end, so inner ones come before outer ones. */
 typedef struct {
@@ -75,6 +80,11 @@ typedef struct {
   uint32_t first, last; /* of these: it begins, or ends, a cycle of their schedule */
 } slots;
 
+/* The span around an invocation, in the order of bytes in which ids are written; zeros: none. */
+typedef struct {
+  unsigned char trace_id[16], span_id[8];
+} span_ids;
+
 /* An invocation is written twice, when it opens and when it closes: the later record wins. */
 typedef struct {
   uint64_t start, end; /* ticks; end 0 while it is open */
@@ -87,12 +97,13 @@ typedef struct {
   uint32_t flags;      /* INVOCATION_… */
   slots slots;
   uint32_t tag; /* of its thread as it began, or 0: see tags.h */
+  span_ids around;
 } invocation_record;
 
 _Static_assert(sizeof(op_record) == 32, "the dump format says 32 bytes an op");
 _Static_assert(offsetof(op_record, end) == 8 && offsetof(invocation_record, end) == 8,
                "the age of a chunk is read without asking which of the two it holds");
-_Static_assert(sizeof(invocation_record) == 64, "the dump format says 64 bytes an invocation");
+_Static_assert(sizeof(invocation_record) == 88, "the dump format says 88 bytes an invocation");
 
 /* ---- buffers ---- */
 

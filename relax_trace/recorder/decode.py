@@ -121,6 +121,8 @@ def to_trace_and_calls(
             parent=call_rank[records.call_parent[call_order]],
             error=error,
             flags=calls["flags"].astype(np.uint16),
+            trace_id=np.ascontiguousarray(calls["trace_id"]),
+            span_id=calls["span_id"].astype(np.uint64),
         ),
         process=labels.process,
         configuration=labels.configuration,

@@ -12,7 +12,7 @@
 #include "clock.h"
 #include "threads.h"
 
-enum { DUMP_VERSION = 2 };
+enum { DUMP_VERSION = 3 };
 
 typedef struct {
   char magic[8]; /* "RLXTRACE" */

@@ -17,7 +17,7 @@ from ..errors import TraceFileError
 from ..ragged import offsets_of
 from ..trace import Losses
 
-VERSION = 2
+VERSION = 3
 MAGIC = b"RLXTRACE"
 
 _READING = np.dtype([("ticks", "<u8"), ("monotonic_ns", "<u8"), ("wall_ns", "<u8")])
@@ -59,6 +59,8 @@ INVOCATION = np.dtype(
         ("first", "<u4"),
         ("last", "<u4"),
         ("tag", "<u4"),
+        ("trace_id", "u1", 16),
+        ("span_id", ">u8"),
     ]
 )
 OP = np.dtype(

@@ -3,6 +3,7 @@
 #define RELAX_TRACE_FRAMES_H_
 
 #include "clock.h"
+#include "contexts.h"
 #include "names.h"
 #include "strands.h"
 #include "tags.h"
@@ -57,7 +58,7 @@ static void abandon(strand* in, int depth, uint64_t now) {
 
 /* Open a frame for an invocation and write its opening record. NULL below the deepest nesting. */
 static frame* open_invocation(strand* in, vm_state* vm, const entry* function, uint16_t kind,
-                              uintptr_t stack, slots whose) {
+                              uintptr_t stack, slots whose, const context* around) {
   thread_state* thread = in->thread;
   if (in->depth == DEPTH_MOST) {
     count_one(&thread->dropped_invocations);
@@ -84,9 +85,10 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
         .parent = opened->parent,
         .function = function->number,
         .vm = vm->number,
-        .flags = INVOCATION_OPEN | (kind == FRAME_BARE ? INVOCATION_IMPLICIT : 0),
+        .flags = INVOCATION_OPEN | (kind == FRAME_BARE ? INVOCATION_IMPLICIT : 0) | around->flags,
         .slots = whose,
         .tag = opened->tag,
+        .around = around->span,
     };
     buffer_publish(&thread->invocations);
   } else {
@@ -97,8 +99,8 @@ static frame* open_invocation(strand* in, vm_state* vm, const entry* function, u
 }
 
 /* Write the closing record; it never fails for want of room, as its opening one was accepted. */
-static void write_closed(thread_state* thread, const frame* closed, uint64_t end, bool failed,
-                         const entry* error) {
+static void write_closed(thread_state* thread, const frame* closed, const context* around,
+                         uint64_t end, bool failed, const entry* error) {
   if (!closed->invocation) return;
   invocation_record* record = (invocation_record*)buffer_next(&thread->invocations, false);
   if (!record) return; /* no memory at all: the invocation stays open in the trace */
@@ -110,9 +112,10 @@ static void write_closed(thread_state* thread, const frame* closed, uint64_t end
       .function = closed->name->number,
       .error = error ? error->number : 0,
       .vm = closed->vm->number,
-      .flags = failed ? INVOCATION_FAILED : 0,
+      .flags = (failed ? INVOCATION_FAILED : 0) | around->flags,
       .slots = closed->slots,
       .tag = closed->tag,
+      .around = around->span,
   };
   buffer_publish(&thread->invocations);
 }

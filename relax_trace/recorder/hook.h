@@ -104,9 +104,11 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
     const frame* around = in->current < 0 ? NULL : &in->frames[in->current];
     if (UNLIKELY(!around || around->vm != vm ||
                  (around->kind == FRAME_BARE && in->current == in->depth - 1))) {
-      enter_bare(in, vm, name->name, own, own_count, stack);
+      if (enter_bare(in, vm, name->name, own, own_count, stack)) {
+        name = name_of_call(thread, arguments); /* Python may have run, and used the cache */
+      }
     }
-    if (UNLIKELY(name->name->flags & NAME_CLOSURE)) {
+    if (UNLIKELY(name && name->name->flags & NAME_CLOSURE)) {
       name = name_of_closure(thread, own, own_count, name);
     }
   }

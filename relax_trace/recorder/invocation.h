@@ -114,8 +114,9 @@ static strand* strand_for(thread_state* thread, const vm_state* vm, const TVMFFI
 
 /* The frame of an invocation that begins, its clock running; NULL below the deepest nesting. */
 static frame* begin_invocation(strand* in, vm_state* vm, const entry* name, decision* decided,
-                               const TVMFFIAny* arguments, int count, uintptr_t stack) {
-  frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->slots);
+                               const context* around, const TVMFFIAny* arguments, int count,
+                               uintptr_t stack) {
+  frame* opened = open_invocation(in, vm, name, FRAME_INVOCATION, stack, decided->slots, around);
   if (!opened) return NULL;
   /* what was launched before is not this invocation's */
   if (atomic_load_explicit(&vm->synchronized, memory_order_relaxed) && !under_capture(in->thread)) {
@@ -133,12 +134,14 @@ static int call_recorded(entry_point* point, const entry* name, decision* decide
     atomic_fetch_add_explicit(&registry.homeless_invocations, 1, memory_order_relaxed);
     return TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   }
+  context around = {0};
+  if (decided->described) around = ask_for_context();
   vm_state* vm = point->vm;
   uintptr_t stack = (uintptr_t)__builtin_frame_address(0);
   strand *before = thread->strand, *vms = strand_led_to(vm);
   strand* in = strand_for(thread, vm, arguments, stack);
   int depth = in->depth;
-  frame* opened = begin_invocation(in, vm, name, decided, arguments, count, stack);
+  frame* opened = begin_invocation(in, vm, name, decided, &around, arguments, count, stack);
   if (!opened) return TVMFFIFunctionCall(point->function, (TVMFFIAny*)arguments, count, result);
   const frame own = *opened; /* greenlets that share a strand, for want of memory, may reuse it */
   strand_lead_to(vm, thread->strand = in);
@@ -147,7 +150,7 @@ static int call_recorded(entry_point* point, const entry* name, decision* decide
   abandon(in, depth + 1, end);
   if (in->depth > depth) in->depth = depth;
   find_current(in);
-  write_closed(thread, &own, end, code != 0, code ? name_of_error() : NULL);
+  write_closed(thread, &own, &around, end, code != 0, code ? name_of_error() : NULL);
   if (depth == 0 && in != &thread->base) in->open = false;
   strand_lead_to(vm, vms);
   strand_return(thread, before);

@@ -28,6 +28,7 @@ class Native:
     unwant: Callable[[int, Any, int], None]
     set_filter: Callable[..., None]
     set_notify: Callable[[int], None]
+    set_context_hook: Callable[[Callable[[], bytes] | None], None]
     tag: Callable[[int, int, int, int], bytes]
     state: Callable[[int], int]
     dump: Callable[[int, int, int, bool], bytes]

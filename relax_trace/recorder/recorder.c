@@ -20,6 +20,8 @@
  *   relax_trace.recorder.set_filter(shortest_ns, patterns…)
  *                                                         which calls are recorded at all
  *   relax_trace.recorder.set_notify(file)                 the pipe that takes notices, or -1
+ *   relax_trace.recorder.set_context_hook(hook)           what is asked for the trace context around each
+ *                                                         invocation that is recorded, or None: contexts.h
  *   relax_trace.recorder.tag(number, calls, tensors, ticks)
  *                                                         set this thread's tag and its counts, return the last:
  *                                                         as bytes, with the ticks in ns too; see tags.h
@@ -257,6 +259,18 @@ static int on_set_notify(void* self, const TVMFFIAny* arguments, int32_t count, 
   return 0;
 }
 
+static int on_set_context_hook(void* self, const TVMFFIAny* arguments, int32_t count,
+                               TVMFFIAny* result) {
+  UNUSED(self), UNUSED(result);
+  bool function = count == 1 && arguments[0].type_index == kTVMFFIFunction;
+  if (!function && (count != 1 || arguments[0].type_index != kTVMFFINone)) {
+    return fail("TypeError", "relax_trace: set_context_hook(function or None)");
+  }
+  return set_context_hook(function ? arguments[0].v_obj : NULL)
+             ? 0
+             : fail("MemoryError", "relax_trace: out of memory");
+}
+
 static int on_tag(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFIAny* result) {
   UNUSED(self);
   if (count != 4) return fail("TypeError", "relax_trace: tag(number, calls, tensors, ticks)");
@@ -358,6 +372,7 @@ __attribute__((constructor)) static void on_load(void) {
   add_global("relax_trace.recorder.unwant", on_unwant);
   add_global("relax_trace.recorder.set_filter", on_set_filter);
   add_global("relax_trace.recorder.set_notify", on_set_notify);
+  add_global("relax_trace.recorder.set_context_hook", on_set_context_hook);
   add_global("relax_trace.recorder.tag", on_tag);
   add_global("relax_trace.recorder.state", on_state);
   add_global("relax_trace.recorder.dump", on_dump);

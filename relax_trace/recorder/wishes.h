@@ -51,6 +51,7 @@ typedef struct {
   uint32_t armed;      /* slots that need the hook: it is recorded for them, or warms up */
   uint32_t left_out;   /* slots that leave it out, with all that is inside it */
   uint32_t around;     /* the same of the invocation of this VM that it is inside of */
+  bool described;      /* a recording takes it that wants the trace context around it */
   uint64_t start, end; /* ticks, filled in as it runs */
 } decision;
 
@@ -112,13 +113,15 @@ static void ask(wish* with, const entry* function, decision* made) {
 /* What one recording left out, it leaves out with all that is inside, whatever others make of it. */
 static decision decide(const vm_state* vm, const entry* function, uint32_t left_out) {
   decision made = {.left_out = left_out};
-  uint32_t asked = 0;
+  uint32_t asked = 0, tagged = 0;
   for (wish* at = vm->wishes; at; at = at->next) {
     if (left_out & 1u << at->slot) continue;
     if (at->flags & WISH_TAGGED && !this_tag.number) continue;
     asked |= 1u << at->slot;
+    if (at->flags & WISH_TAGGED) tagged |= 1u << at->slot; /* whose invocations have spans */
     ask(at, function, &made);
   }
+  made.described = made.slots.taken & ~tagged;
   made.armed |= made.slots.taken;
   made.left_out |= asked & ~made.armed;
   return made;

@@ -66,6 +66,8 @@ def made_up(ops: int, *, every_second_shape_new: bool = False) -> Trace:
             parent=np.full(calls, -1, np.int32),
             error=np.full(calls, -1, np.int32),
             flags=np.zeros(calls, np.uint16),
+            trace_id=np.zeros((calls, 16), np.uint8),
+            span_id=np.zeros(calls, np.uint64),
         ),
     )
 

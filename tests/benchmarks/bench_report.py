@@ -62,6 +62,8 @@ def synthetic(ops: int, shapes: int) -> Trace:
             zeros - 1,
             zeros - 1,
             zeros.astype(np.uint16),
+            np.zeros((len(zeros), 16), np.uint8),
+            zeros.astype(np.uint64),
         ),
     )
 

@@ -29,7 +29,7 @@ from recorder.play import (
     run,
 )
 from relax_trace.signature import Signatures
-from relax_trace.trace import ABORTED, FAILED, IMPLICIT, SIGNATURE_LOST, SYNCHRONIZED
+from relax_trace.trace import ABORTED, FAILED, IMPLICIT, SAMPLED, SIGNATURE_LOST, SYNCHRONIZED
 
 
 def threw_error(function: str) -> bool:
@@ -43,8 +43,8 @@ def check_whole(played: Played) -> None:
     for function, flags, error, count in played.invocations():
         if not flags & IMPLICIT:
             assert count == ops_of(function), function
-            assert flags in (0, FAILED)
-            assert (error >= 0) == (flags == FAILED and threw_error(function)), function
+            assert flags & ~SAMPLED in (0, FAILED)
+            assert (error >= 0) == (flags & FAILED > 0 and threw_error(function)), function
 
 
 def check_counted(played: Played) -> None:
@@ -118,6 +118,26 @@ def test_the_same_again_takes_no_more_memory(
 ) -> None:
     """What was dumped is given back: the program itself compares the bytes after each round."""
     check_whole(play(builds, sanitizer, "flat", seed, tmp_path))
+
+
+@each_sanitizer
+@each_seed
+def test_contexts_are_those_that_the_hook_told(
+    builds: Builds, tmp_path: Path, sanitizer: str, seed: int
+) -> None:
+    """Hooks answer, or not, or fail, and are replaced meanwhile: each answer is in its record."""
+    played = play(builds, sanitizer, "contexts", seed, tmp_path)
+    check_counted(played)
+    check_whole(played)
+    calls = played.trace.invocations
+    told = calls.span_id > 0
+    assert sorted(calls.span_id[told].tolist()) == list(range(1, played.done["spans"] + 1))
+    assert 50 < told.sum() < len(calls)
+    halves = calls.trace_id.view(">u8")
+    assert (halves[told] == ~calls.span_id[told, None]).all()
+    assert not halves[~told].any()
+    sampled = (calls.flags & SAMPLED) > 0
+    assert (sampled == (calls.span_id % 2 == 1)).all()
 
 
 @each_sanitizer

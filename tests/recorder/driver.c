@@ -37,6 +37,7 @@ static const struct {
     {"refused", play_refused},
     {"synchronized", play_synchronized},
     {"recycled_symbol", play_recycled_symbol},
+    {"contexts", play_contexts},
     {"forks_parked", play_forks_parked},
     {"forks_running", play_forks_running},
 };

@@ -38,7 +38,7 @@ OPTIONS = {
 PROGRAMS = {
     "driver": (
         *("driver", "workers", "threads", "limits", "ring", "slots", "forks", "wishes"),
-        *("journal", "fake_vm", "fake_ffi", "guarded"),
+        *("contexts", "journal", "fake_vm", "fake_ffi", "guarded"),
     ),
     "fuzz_encoding": ("fuzz_encoding", "fake_ffi"),
 }

@@ -40,6 +40,9 @@ void play_refused(uint64_t seed);         /* calls of the recorder's functions t
 void play_synchronized(uint64_t seed);    /* devices synchronised, by several VMs at once */
 void play_recycled_symbol(uint64_t seed); /* a name's memory now holds a shorter one */
 
+/* contexts.c */
+void play_contexts(uint64_t seed); /* several threads, and one that sets hook after hook */
+
 /* forks.c */
 void play_forks_parked(uint64_t seed);  /* while other threads wait inside an op */
 void play_forks_running(uint64_t seed); /* while other threads record, and one dumps */

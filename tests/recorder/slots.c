@@ -156,6 +156,8 @@ void play_refused(uint64_t seed) {
   refuse("set_filter", NULL, 0);
   refuse("set_filter", (TVMFFIAny[]){zero, text, zero}, 3);
   refuse("set_notify", NULL, 0);
+  refuse("set_context_hook", &zero, 1);
+  refuse("set_context_hook", NULL, 0);
   refuse("want", &number, 1);
   refuse("state", &nobody, 1);
   refuse("state", &missing, 1);

@@ -20,6 +20,7 @@ from relax_trace.signature import (
     TUPLE,
     Signatures,
 )
+from relax_trace.spans import Spans
 from relax_trace.trace import KINDS
 
 # Quotes, markup, a terminal's escape, NUL, lone surrogates, and a pair that is not one character.
@@ -79,6 +80,8 @@ def random_trace(seed: int, ops: int = 300, calls: int = 40) -> Trace:
     start, end = _times(numbers, ops)
     call_start, call_end = _times(numbers, calls)
     signatures = [random_signature(chance) for _ in range(50)]
+    spans = random_spans(numbers, 60)
+    led = numbers.integers(0, len(spans), calls)
     return Trace(
         start=start,
         end=end,
@@ -105,10 +108,30 @@ def random_trace(seed: int, ops: int = 300, calls: int = 40) -> Trace:
             parent=numbers.integers(-1, np.arange(calls)).astype(np.int32),
             error=_indices(numbers, len(HOSTILE) + 1, calls) - np.int32(1),
             flags=numbers.choice([0, 1, 2, 5, 0x8000], calls).astype(np.uint16),
+            trace_id=spans.trace_id[led],
+            span_id=spans.span_id[led],
         ),
+        spans=spans,
         process=HOSTILE[3],
         configuration=dict(zip(HOSTILE, reversed(HOSTILE), strict=True)),
-        losses=Losses(ops=1, invocations=2**40, signatures=3, overwritten=4),
+        losses=Losses(ops=1, invocations=2**40, signatures=3, overwritten=4, spans=5),
+    )
+
+
+def random_spans(numbers: np.random.Generator, count: int) -> Spans:
+    """Spans that are around each other as it comes, in circles too."""
+    start, end = _times(numbers, count)
+    ids = numbers.choice(np.array([0, 1, 2**63, 2**64 - 1, *range(5, 60)], np.uint64), count)
+    return Spans(
+        start=start,
+        end=end,
+        name=_indices(numbers, len(HOSTILE), count),
+        thread=_indices(numbers, 4, count),
+        trace_id=numbers.choice([0, 255], (count, 1)).astype(np.uint8) * np.ones(16, np.uint8),
+        span_id=ids,
+        parent_id=numbers.permutation(ids),
+        flags=numbers.choice([0, 1, 4, 8, 16, 0x8000], count).astype(np.uint16),
+        names=HOSTILE,
     )
 
 
@@ -126,11 +149,12 @@ def contents(trace: Trace) -> dict[str, Any]:
     """Everything in ``trace`` as plain values, for an exact comparison."""
     found: dict[str, Any] = {}
     owners = {"": trace, "invocations.": trace.invocations, "signatures.": trace.signatures}
+    owners |= {"spans.": trace.spans}
     for prefix, owner in owners.items():
         for field in fields(owner):
             value = getattr(owner, field.name)
             if isinstance(value, np.ndarray):
                 found[prefix + field.name] = (value.dtype.str, value.tolist())
-            elif prefix + field.name not in ("invocations", "signatures"):
+            elif prefix + field.name not in ("invocations", "signatures", "spans"):
                 found[prefix + field.name] = value
     return found

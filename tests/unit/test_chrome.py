@@ -73,7 +73,7 @@ def test_events_are_exactly_these(tmp_path: Path) -> None:
     document, events = _saved(trace, tmp_path)
     assert document["displayTimeUnit"] == "ns"
     assert document["baseTimeNanoseconds"] == _BASE
-    losses = {"ops": 3, "invocations": 0, "signatures": 0, "overwritten": 0}
+    losses = {"ops": 3, "invocations": 0, "signatures": 0, "overwritten": 0, "spans": 0}
     assert document["metadata"]["losses"] == losses
     assert document["metadata"]["configuration"] == {"Executor": "VM"}
     assert [event for event in document["traceEvents"] if event["ph"] == "M"] == [

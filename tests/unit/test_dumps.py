@@ -21,13 +21,24 @@ from relax_trace.recorder.decode import Labels, extern_suffixes, to_trace
 from relax_trace.recorder.dumps import Dumps
 from relax_trace.recorder.records import Share
 from relax_trace.signature import TENSOR
-from relax_trace.trace import ABORTED, BUILTIN, EXTERN, FAILED, FUNCTION, IMPLICIT, KERNEL, OPEN
+from relax_trace.trace import (
+    ABORTED,
+    BUILTIN,
+    EXTERN,
+    FAILED,
+    FUNCTION,
+    IMPLICIT,
+    KERNEL,
+    OPEN,
+    SAMPLED,
+)
 
 HEADER = 152
 OVERWRITTEN = 104  # where the header counts the calls that were
 LABELS = Labels({1: "vm", 2: "other"}, {}, ("_dnnl",), "test", {})
 ALWAYS = Share()
 NAMES = [("main", 2), ("add", 0), ("vm.builtin.alloc_storage", 1), ("packed", 4), ("ü: \x1b", 0)]
+IDS = int("0102030405060708090a0b0c0d0e0f10a1a2a3a4a5a6a7a8", 16)  # of a trace, of a span
 TENSOR_WORDS = [TENSOR << 56 | 2 << 32 | 0x12002, 1 << 32, 4, 5]
 
 Op = tuple[int, int, int, int, int, int, int]
@@ -46,9 +57,11 @@ def table(flags: list[int], entries: list[bytes], unit: int) -> bytes:
     return out + pad(struct.pack(f"<{len(lengths)}I", *lengths)) + pad(b"".join(entries))
 
 
-def marked(call: Call) -> tuple[int, ...]:
+def packed(call: Call) -> bytes:
     """With the slots of its recordings: the one of its VM's number, unless the test says which."""
-    return (*call[:9], *(call[9:] or (1 << call[7], 0, 0)), 0)
+    record = (*call[:9], *(call[9:] or (1 << call[7], 0, 0)), 0)
+    ids = IDS.to_bytes(24, "big") if call[8] & SAMPLED else bytes(24)
+    return struct.pack("<QQQIIIIIIIIII", *record) + ids
 
 
 def dump_of(  # what a test leaves out is as in a small, sound dump
@@ -65,19 +78,19 @@ def dump_of(  # what a test leaves out is as in a small, sound dump
     body = table([flag for _, flag in names], texts, 1) + table([], words, 8)
     for tid, name, calls, ops in threads:
         body += struct.pack("<Q16sQQ", tid, name.encode(), len(calls), len(ops))
-        body += b"".join(struct.pack("<QQQIIIIIIIIII", *marked(call)) for call in calls)
+        body += b"".join(packed(call) for call in calls)
         body += b"".join(struct.pack("<QQIIIHH", *op) for op in ops)
     counts = (first[0], len(names), first[1], len(signatures))
     sizes = (len(b"".join(texts)), sum(map(len, signatures)), len(threads))
-    head = struct.pack("<8sIIQQ", b"RLXTRACE", 2, flags, HEADER + len(body), 77)
+    head = struct.pack("<8sIIQQ", b"RLXTRACE", 3, flags, HEADER + len(body), 77)
     return head + struct.pack("<6Q4Q4I3Q", *readings, 3, 2, 1, 9, *counts, *sizes) + body
 
 
 # start, end, wall_ns, number, parent, function, error, vm, flags
 CALLS: list[Call] = [
     (100, 0, 1100, 1, 0, 1, 0, 1, OPEN),
-    (150, 0, 1150, 2, 1, 1, 0, 1, OPEN),
-    (150, 250, 0, 2, 1, 1, 5, 1, FAILED),
+    (150, 0, 1150, 2, 1, 1, 0, 1, OPEN | SAMPLED),
+    (150, 250, 0, 2, 1, 1, 5, 1, FAILED | SAMPLED),
     (100, 400, 0, 1, 0, 1, 0, 1, 0),
     (500, 0, 1500, 3, 0, 1, 0, 1, OPEN | IMPLICIT),
     (700, 0, 1700, 4, 0, 1, 0, 2, OPEN),
@@ -138,7 +151,10 @@ def test_a_sound_dump_is_decoded_exactly() -> None:
     assert calls.start.tolist() == [1100, 1150, 1500, 1700]
     assert calls.end.tolist() == [1400, 1250, 1540, 11_000]
     assert calls.parent.tolist() == [-1, 0, -1, -1]
-    assert calls.flags.tolist() == [0, FAILED, IMPLICIT, OPEN]
+    assert calls.flags.tolist() == [0, FAILED | SAMPLED, IMPLICIT, OPEN]
+    ids = [bytes(row).hex() for row in calls.trace_id]
+    assert ids == ["0" * 32, "0102030405060708090a0b0c0d0e0f10", "0" * 32, "0" * 32]
+    assert calls.span_id.tolist() == [0, 0xA1A2A3A4A5A6A7A8, 0, 0]
     assert calls.vm.tolist() == [0, 0, 0, 1]
     assert calls.error.tolist() == [-1, 0, -1, -1]
     assert trace.errors == ("ü: \x1b",)
@@ -257,7 +273,7 @@ def test_a_ring_keeps_the_newest() -> None:
         first = (1, 1) if number == 1 else (len(NAMES) + 1, 2)
         tables = {} if number == 1 else {"names": [], "signatures": ()}
         dump = dump_of([(5, "t", calls, ops)], first=first, **tables)
-        taken.add_to_ring(dump, 2 * (10 * 32 + 64))
+        taken.add_to_ring(dump, 2 * (10 * 32 + 88))
     trace = to_trace(taken, ALWAYS, LABELS)
     assert trace.invocations.start.tolist() == [4000, 5000]
     assert len(trace) == 20
@@ -385,7 +401,7 @@ def test_a_thread_that_claims_huge_counts_allocates_nothing(offset: int) -> None
         ),
         (
             SOUND[:8] + b"\x01" + SOUND[9:],
-            "the recorder writes format 1, this relax_trace reads 2: "
+            "the recorder writes format 1, this relax_trace reads 3: "
             "install the same version of relax_trace on both sides",
         ),
         (

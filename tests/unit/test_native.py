@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from relax_trace import Trace, TraceFileError, files, load
+from relax_trace.spans import no_spans
 from unit.random_traces import contents, random_trace
 from unit.traces import Op, trace_of
 
@@ -148,7 +149,7 @@ def test_a_hostile_entry_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 2}, "it has format version 2, this relax_trace reads up to 1: update it"),
+        ({"version": 3}, "it has format version 3, this relax_trace reads up to 2: update it"),
         ({"version": "1"}, "its format version is '1'"),
         ({"names": None}, "a table is missing or malformed"),
         ({"names": ["\u0100"]}, "a table is missing or malformed"),
@@ -173,18 +174,43 @@ def test_hostile_tables_are_refused(tmp_path: Path, change: dict[str, Any], mess
         load(tmp_path / "trace.npz")
 
 
-def test_a_file_from_before_ring_mode_is_read(tmp_path: Path) -> None:
-    """Its losses say nothing of calls that were overwritten: there were none."""
+def without_spans(trace: Trace) -> Trace:
+    """As a file of version 1 has it."""
+    calls = trace.invocations
+    bare = replace(
+        calls, trace_id=np.zeros_like(calls.trace_id), span_id=np.zeros_like(calls.span_id)
+    )
+    return replace(trace, invocations=bare, spans=no_spans(), losses=replace(trace.losses, spans=0))
+
+
+def test_a_native_file_of_version_1_is_read(tmp_path: Path) -> None:
+    """It knows nothing of spans and their ids, nor yet of calls that were overwritten."""
     trace = random_trace(6)
     entries = _entries(trace)
     metadata = json.loads(entries["metadata.npy"].partition(b"\n")[2])
-    del metadata["losses"]["overwritten"]
+    metadata["version"] = 1
+    del metadata["losses"]["overwritten"], metadata["losses"]["spans"], metadata["span_names"]
     entries["metadata.npy"] = _npy(np.frombuffer(json.dumps(metadata).encode(), "u1"))
+    gone = [name for name in entries if name.startswith("spans.") or name.endswith("_id.npy")]
+    assert len(gone) == 10
     with zipfile.ZipFile(tmp_path / "trace.npz", "w") as archive:
-        for name, stored in entries.items():
-            archive.writestr(name, stored)
-    found = load(tmp_path / "trace.npz")
-    assert found.losses == replace(trace.losses, overwritten=0)
+        for name in entries.keys() - set(gone):
+            archive.writestr(name, entries[name])
+    expected = without_spans(replace(trace, losses=replace(trace.losses, overwritten=0)))
+    assert contents(load(tmp_path / "trace.npz")) == contents(expected)
+
+
+def test_a_chrome_file_of_version_1_is_read(tmp_path: Path) -> None:
+    """A file without spans and ids differs from it in the number of the version alone."""
+    trace, file = without_spans(random_trace(6)), tmp_path / "trace.json"
+    trace.save(file)
+    text = file.read_text()
+    assert (text.count('"version":2'), text.count(',"span_names":[],')) == (1, 1)
+    metadata = json.loads(text)["metadata"]
+    assert not [key for key in metadata if key.startswith("spans.") or key.endswith("_id")]
+    older = text.replace('"version":2', '"version":1').replace(',"span_names":[]', "")
+    file.write_text(older.replace(',"spans":0}', "}"))
+    assert contents(load(file)) == contents(trace)
 
 
 def test_a_compressed_entry_is_refused(tmp_path: Path) -> None:
@@ -212,7 +238,7 @@ def test_a_compressed_entry_is_refused(tmp_path: Path) -> None:
         (".json", b'{"metadata":{}}', "it is JSON, but not a trace"),
         (".json", b'[{"ph":"X","ts":1.5e3,"dur":NaN}]', "another tool's Chrome trace: open it in"),
         (".json", b'{"traceEvents":[],"metadata":{"x":1}}', "https://ui.perfetto.dev"),
-        (".json", b'{"metadata":{"format":"relax_trace","version":2}}', "format version 2"),
+        (".json", b'{"metadata":{"format":"relax_trace","version":3}}', "format version 3"),
         (".json.gz", b'\n {"traceEvents":[]}', "it is JSON: if it is a trace, name it *.json"),
         (".json.gz", b"\x1f\x8b\x08", "it is cut short or damaged"),
     ],

@@ -50,6 +50,8 @@ class Call:
     thread: int = 0
     error: int = -1
     flags: int = 0
+    trace_id: int = 0
+    span_id: int = 0
 
 
 def trace_of(ops: Sequence[Op], calls: Sequence[Call] | None = None, **tables: Any) -> Trace:
@@ -87,6 +89,8 @@ def trace_of(ops: Sequence[Op], calls: Sequence[Call] | None = None, **tables: A
                 [names.index((call.function, "function")) for call in calls], np.int32
             ),
             vm=np.zeros(len(calls), np.int32),
+            trace_id=trace_ids([call.trace_id for call in calls]),
+            **_columns(calls, "span_id", np.uint64),
         ),
         **{
             "threads": tuple(
@@ -98,6 +102,12 @@ def trace_of(ops: Sequence[Op], calls: Sequence[Call] | None = None, **tables: A
             **tables,
         },
     )
+
+
+def trace_ids(numbers: Sequence[int]) -> Any:
+    """A column of trace ids."""
+    raw = b"".join(number.to_bytes(16, "big") for number in numbers)
+    return np.frombuffer(raw, np.uint8).reshape(-1, 16)
 
 
 def _columns(rows: Sequence[Any], fields: str, dtype: type) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ..events import slices
 from .encoder import Encoder
 from .form import Form
 from .resources import resource_of, version
-from .spans import Identity, new_identity
+from .spans import Identity, joined_identity
 from .templates import Value
 
 REQUEST_BYTES = 3_500_000  # a gRPC receiver takes 4 MiB unless told otherwise
@@ -61,7 +61,7 @@ def requests(
     by itself is sent alone.
     """
     envelope = _Envelope.of(form, resource_of(trace))
-    encoder = Encoder.of(trace, form, identity or new_identity(trace))
+    encoder = Encoder.of(trace, form, identity or joined_identity(trace))
     for rows in slices(trace, _SLICE):
         calls, ops = encoder.invocations(rows.invocations), encoder.ops(rows.ops)
         yield from _packed(envelope, calls, ops, limit)

@@ -75,6 +75,20 @@ def first_id(random: Callable[[int], bytes] = os.urandom) -> int:
     return (int.from_bytes(random(8), "big") >> 2) + 1
 
 
+def joined_identity(trace: Trace) -> Identity:
+    """Fresh ids, in the application's own traces where invocations ran in one that is sampled.
+
+    An unsampled trace has no span to be under: there an invocation is a trace of its own.
+    """
+    calls = trace.invocations
+    sampled = (calls.flags & model.SAMPLED) > 0
+    return new_identity(
+        trace,
+        trace_ids=np.where(sampled[:, None], calls.trace_id, np.uint8(0)),
+        parents=np.where(sampled, calls.span_id, np.uint64(0)),
+    )
+
+
 def _outermost(parent: Index) -> Index:
     """The row of the outermost invocation around each; steps double, however deep they nest."""
     root = np.where(parent >= 0, parent, np.arange(len(parent)))
