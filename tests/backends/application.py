@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,19 +30,25 @@ class Application:
         """Send what waits."""
         assert RelaxVMInstrumentor().force_flush()
         assert self.live.provider.force_flush()
+        self.flush_metrics()
+
+    def flush_metrics(self) -> None:
+        """Send metrics. Nothing else does: exemplars are in the first request after their spans."""
         assert self._meters.force_flush()
 
 
 @contextmanager
-def application(port: int, name: str, **settings: Any) -> Iterator[Application]:
+def application(
+    port: int, name: str, patience_seconds: float = 10, **settings: Any
+) -> Iterator[Application]:
     """A service of this name, which sends by gRPC to this port of the loopback."""
     resource = Resource({"service.name": name, "service.instance.id": str(uuid.uuid4())})
     endpoint = f"http://127.0.0.1:{port}"
     metrics = OTLPMetricExporter(endpoint=endpoint, insecure=True)
-    reader = PeriodicExportingMetricReader(metrics, export_interval_millis=500)
+    reader = PeriodicExportingMetricReader(metrics, export_interval_millis=math.inf)
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     with live({"meter_provider": meters, **settings}, resource=resource) as made:
-        spans = OTLPSpanExporter(endpoint=endpoint, insecure=True)
+        spans = OTLPSpanExporter(endpoint=endpoint, insecure=True, timeout=patience_seconds)
         made.provider.add_span_processor(BatchSpanProcessor(spans, schedule_delay_millis=200))
         yield Application(made, meters)
         RelaxVMInstrumentor().force_flush()

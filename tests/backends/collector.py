@@ -1,4 +1,4 @@
-"""The OpenTelemetry Collector, run for a test: with a file behind it, or as collector-config/ says."""
+"""The OpenTelemetry Collector for a test: with a file behind it, or as collector-config/ says."""
 
 from __future__ import annotations
 

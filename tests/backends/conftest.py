@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from backends import laptop as laptops
 from backends import programs
 
 
@@ -52,6 +53,16 @@ def prometheus() -> Path:
 def promtool() -> Path:
     """The program that checks Prometheus' files."""
     return _installed("promtool")
+
+
+@pytest.fixture(scope="session")
+def laptop(
+    otelcol: Path, jaeger: Path, prometheus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[laptops.Laptop]:
+    """Everything of a laptop, after an application has run there."""
+    folder = tmp_path_factory.mktemp("laptop")
+    with laptops.running(otelcol, jaeger, prometheus, folder) as running:
+        yield running
 
 
 def _built(build: Callable[[], Path]) -> Path:

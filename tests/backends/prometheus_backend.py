@@ -72,4 +72,7 @@ def running(program: Path, folder: Path, targets: Mapping[str, int]) -> Iterator
         "--enable-feature=exemplar-storage",
     ]
     with service.running(command, folder / "prometheus", f"http://127.0.0.1:{port}/-/ready"):
-        yield Prometheus(port)
+        prometheus = Prometheus(port)
+        # The first scrape comes some seconds later: without it nothing seems to have changed.
+        service.eventually(lambda: prometheus.query("up == 1"), lambda up: len(up) == len(targets))
+        yield prometheus

@@ -82,14 +82,14 @@ def serve(made: Application) -> None:
         raise ValueError("no")
 
     long_ago = time.time_ns() - 120 * 10**9
-    with (
-        callback(wait),
-        made.live.tracer.start_as_current_span("slow", start_time=long_ago),
-    ):
+    with callback(wait), made.live.tracer.start_as_current_span("slow", start_time=long_ago):
         vm["call"](tensor(*X))
-    with callback(fail), made.live.tracer.start_as_current_span("failed"):
-        with pytest.raises(ValueError, match="no"):
-            vm["nested_call"](tensor(*X))
+    with (
+        made.live.tracer.start_as_current_span("failed"),
+        callback(fail),
+        pytest.raises(ValueError, match="no"),
+    ):
+        vm["nested_call"](tensor(*X))
     for i in range(FAST):
         with made.live.tracer.start_as_current_span("fast"):
             vm["main"](tensor(*X))
