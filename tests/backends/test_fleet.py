@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import set_span_in_context
 
-from backends import prometheus_backend, service
+from backends import jaeger_backend, prometheus_backend, service
 from backends.application import Application, application
 from backends.collector import configured, running
 from backends.prometheus_backend import Prometheus
@@ -70,6 +71,40 @@ def test_slow_and_failed_traces_arrive_whole_and_a_share_of_the_rest(
     assert sum(map(len, arrived.values())) < sum(len(sent[trace_id]) for trace_id in arrived)
 
 
+def test_ops_that_come_after_the_decision_go_the_way_of_their_trace(
+    otelcol: Path, jaeger: Path, tmp_path: Path
+) -> None:
+    """As where an exporter was slow: those of a kept trace arrive, those of another don't."""
+    with jaeger_backend.running(jaeger, tmp_path) as traces:
+        settings = {
+            "TRACES": f"127.0.0.1:{traces.grpc}",
+            "TRACES_INSECURE": "true",
+            "SLOW_MS": "60000",
+            "REST_PERCENT": "0",
+            "DECISION_WAIT": "1s",
+        }
+        with (
+            configured(otelcol, "gateway", tmp_path, **settings) as gateway,
+            application(gateway.grpc, "late") as made,
+        ):
+            tracer = made.live.tracer
+            fast, slow = tracer.start_span("fast"), tracer.start_span("slow", start_time=long_ago())
+            fast.end()
+            slow.end()
+            made.flush()
+            service.eventually(lambda: traces.spans("late"), bool)
+            for of in (fast, slow):
+                tracer.start_span(f"op of {of.name}", context=set_span_in_context(of)).end()
+            made.flush()
+            found = service.eventually(lambda: traces.spans("late"), lambda spans: len(spans) > 1)
+    assert {span["operationName"] for span in found.values()} == {"slow", "op of slow"}
+
+
+def long_ago() -> int:
+    """Two minutes ago, in ns."""
+    return time.time_ns() - 120 * 10**9
+
+
 def serve(made: Application) -> None:
     """A slow request, one that fails, and many fast ones."""
     vm = vm_of(small())
@@ -81,8 +116,7 @@ def serve(made: Application) -> None:
     def fail(_: Any) -> None:
         raise ValueError("no")
 
-    long_ago = time.time_ns() - 120 * 10**9
-    with callback(wait), made.live.tracer.start_as_current_span("slow", start_time=long_ago):
+    with callback(wait), made.live.tracer.start_as_current_span("slow", start_time=long_ago()):
         vm["call"](tensor(*X))
     with (
         made.live.tracer.start_as_current_span("failed"),
