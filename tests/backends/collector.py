@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +67,13 @@ class Configured:
 
 
 @contextmanager
-def configured(program: Path, name: str, folder: Path, **environment: str) -> Iterator[Configured]:
-    """A collector that runs ``collector-config/NAME.yaml``, as it is but for variables."""
+def configured(
+    program: Path, name: str, folder: Path, more: Sequence[str] = (), **environment: str
+) -> Iterator[Configured]:
+    """A collector that runs ``collector-config/NAME.yaml``, as it is but for variables.
+
+    And for what stands in ``more``, further configurations that the collector merges into it.
+    """
     health, *ports = service.free_ports(5)
     collector = Configured(*ports)
     environment = {
@@ -80,5 +85,7 @@ def configured(program: Path, name: str, folder: Path, **environment: str) -> It
         **environment,
     }
     command = [program, "--config", CONFIGURATIONS / f"{name}.yaml"]
+    for one in more:
+        command += ["--config", one]
     with service.running(command, folder / name, f"http://127.0.0.1:{health}", environment):
         yield collector
