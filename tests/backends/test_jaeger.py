@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections import Counter
-from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
@@ -14,10 +11,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 import relax_trace
 from backends import service
 from backends.laptop import ROUNDS, SERVICE, Laptop
+from backends.otlp_json import by_id, from_base64
 from integration.live_spans import is_child
 from integration.small_vms import INNER, MAIN, callback, small, tensor, vm_of
-
-FIELDS = ("traceId", "spanId", "parentSpanId", "name", "kind", "status")
 
 
 def test_every_live_span_is_there_once_as_it_was_made(laptop: Laptop) -> None:
@@ -103,41 +99,3 @@ def test_a_trace_that_is_sent(laptop: Laptop, monkeypatch: pytest.MonkeyPatch) -
     assert Counter(parents) == {"main": len(MAIN) - len(INNER), "inner": len(INNER)}
     failed = laptop.jaeger.spans("sent", error="true").values()
     assert {span["operationName"] for span in failed if not span["references"]} == {"call"}
-
-
-def by_id(resources: list[dict[str, Any]], as_id: Any) -> dict[str, Any]:
-    """Spans of OTLP's JSON with scope and resource, by id, none twice; of attributes the order."""
-    found: dict[str, Any] = {}
-    for resource in resources:
-        for scope in resource["scopeSpans"]:
-            for span in scope["spans"]:
-                own = {
-                    key: as_id(span.get(key, "")) if "Id" in key else span[key] for key in FIELDS
-                }
-                own |= {key: span[key] for key in ("startTimeUnixNano", "endTimeUnixNano")}
-                own["attributes"] = by_key(span)
-                own["events"] = [
-                    (event["timeUnixNano"], event["name"], by_key(event))
-                    for event in span.get("events", [])
-                ]
-                assert own["spanId"] not in found
-                found[own["spanId"]] = (own, (scope["scope"]["name"], by_key(resource["resource"])))
-    return found
-
-
-def by_key(element: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """Attributes as a mapping, none of them twice; Jaeger's storage keeps an array as its JSON."""
-    mapping = {}
-    for one in element.get("attributes", []):
-        value = one["value"]
-        if "arrayValue" in value:
-            texts = [text["stringValue"] for text in value["arrayValue"]["values"]]
-            value = {"stringValue": json.dumps(texts, separators=(",", ":"))}
-        assert one["key"] not in mapping
-        mapping[one["key"]] = value
-    return mapping
-
-
-def from_base64(text: str) -> str:
-    """An id as protobuf's JSON has it, in hexadecimal digits as OTLP's has."""
-    return base64.b64decode(text).hex()
