@@ -1,61 +1,17 @@
-"""The OpenTelemetry Collector, built once from builder.yaml, and run for a test."""
+"""The OpenTelemetry Collector for a test: with a file behind it, or as collector-config/ says."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BUILDER = Path(__file__).with_name("builder.yaml")
-RELEASE = "v0.161.0"  # as in that file
-SECONDS_TO_START, SECONDS_TO_STOP = 30, 30
+from . import service
 
-
-def built() -> Path:
-    """The program, from the cache or built into it: with an empty one that takes minutes.
-
-    The cache is RELAX_TRACE_CACHE, or relax_trace in the user's cache folder.
-    """
-    recipe = hashlib.sha256(BUILDER.read_bytes() + RELEASE.encode()).hexdigest()[:12]
-    program = _cache() / f"otelcol-{recipe}"
-    if not program.exists():
-        program.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-            source = Path(folder, "source")
-            builder = f"go.opentelemetry.io/collector/cmd/builder@{RELEASE}"
-            _go(folder, "run", builder, "--config", str(BUILDER), "--skip-compilation")
-            _go(source, "build", "-trimpath", "-ldflags=-s -w", "-o", "otelcol", ".")
-            os.replace(source / "otelcol", program)
-    return program
-
-
-def _cache() -> Path:
-    chosen = os.environ.get("RELAX_TRACE_CACHE")
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(chosen) if chosen else Path(user, "relax_trace")
-
-
-def _go(folder: str | Path, *arguments: str) -> None:
-    ended = subprocess.run(
-        [shutil.which("go") or "go", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if ended.returncode:
-        raise RuntimeError(f"go {' '.join(arguments)} failed:\n{ended.stdout[-4000:]}")
+CONFIGURATIONS = Path(__file__).parents[2] / "collector-config"
 
 
 @dataclass(frozen=True)
@@ -75,62 +31,61 @@ class Collector:
 @contextmanager
 def running(program: Path, folder: Path) -> Iterator[Collector]:
     """A collector with its defaults that writes what it receives to a file, whole at the end."""
-    collector = Collector(*_free_ports(2), folder / "received.json")
+    grpc, http, health = service.free_ports(3)
+    collector = Collector(grpc, http, folder / "received.json")
     configuration = {
+        "extensions": {"health_check": {"endpoint": f"127.0.0.1:{health}"}},
         "receivers": {
             "otlp": {
                 "protocols": {
-                    "grpc": {"endpoint": f"127.0.0.1:{collector.grpc}"},
-                    "http": {"endpoint": f"127.0.0.1:{collector.http}"},
+                    "grpc": {"endpoint": f"127.0.0.1:{grpc}"},
+                    "http": {"endpoint": f"127.0.0.1:{http}"},
                 }
             }
         },
         "exporters": {"file": {"path": str(collector.file)}},
         "service": {
+            "extensions": ["health_check"],
             "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["file"]}},
         },
     }
     (folder / "collector.json").write_text(json.dumps(configuration))  # JSON is YAML, too
-    with open(folder / "collector.log", "w") as log:
-        process = subprocess.Popen(
-            [program, "--config", folder / "collector.json"],
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        _wait_until_it_listens(process, (collector.grpc, collector.http), folder)
+    command = [program, "--config", folder / "collector.json"]
+    with service.running(command, folder / "collector", f"http://127.0.0.1:{health}"):
         yield collector
-    finally:
-        process.terminate()
-        try:
-            process.wait(SECONDS_TO_STOP)
-        finally:
-            process.kill()
-            process.wait()
 
 
-def _wait_until_it_listens(
-    process: subprocess.Popen[bytes], ports: tuple[int, ...], folder: Path
-) -> None:
-    until = time.monotonic() + SECONDS_TO_START
-    for port in ports:
-        while True:
-            with closing(socket.socket()) as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if process.poll() is not None or time.monotonic() > until:
-                log = (folder / "collector.log").read_text()
-                raise RuntimeError(f"the collector did not start:\n{log[-4000:]}")
-            time.sleep(0.05)
+@dataclass(frozen=True)
+class Configured:
+    """Where a collector of collector-config/ listens."""
+
+    grpc: int
+    http: int
+    metrics: int
+    own_metrics: int
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+@contextmanager
+def configured(
+    program: Path, name: str, folder: Path, more: Sequence[str] = (), **environment: str
+) -> Iterator[Configured]:
+    """A collector that runs ``collector-config/NAME.yaml``, as it is but for variables.
+
+    And for what stands in ``more``, further configurations that the collector merges into it.
+    """
+    health, *ports = service.free_ports(5)
+    collector = Configured(*ports)
+    environment = {
+        "LISTEN_HEALTH": f"127.0.0.1:{health}",
+        "LISTEN_GRPC": f"127.0.0.1:{collector.grpc}",
+        "LISTEN_HTTP": f"127.0.0.1:{collector.http}",
+        "LISTEN_METRICS": f"127.0.0.1:{collector.metrics}",
+        "OWN_METRICS_PORT": str(collector.own_metrics),
+        **environment,
+    }
+    command = [program, "--config", CONFIGURATIONS / f"{name}.yaml"]
+    for one in more:
+        command += ["--config", one]
+    with service.running(command, folder / name, f"http://127.0.0.1:{health}", environment):
+        yield collector
