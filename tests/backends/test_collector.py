@@ -44,7 +44,7 @@ def test_everything_comes_out_of_the_collector_as_our_own_json_says_it(
     def same(_: object) -> Identity:
         return identity
 
-    monkeypatch.setattr(batches, "new_identity", same)
+    monkeypatch.setattr(batches, "joined_identity", same)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", compression)
     if protocol == "grpc" and compression == "none":
         monkeypatch.delenv("OTEL_EXPORTER_OTLP_COMPRESSION")  # the gRPC exporter has no such word
