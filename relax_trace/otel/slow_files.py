@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from opentelemetry.trace import get_current_span
 
 from ..trace import Trace
 from .capture import Captured
@@ -15,7 +16,15 @@ def trace_of(captured: Captured, one: Finished) -> tuple[Trace, str]:
     """Its ops, whole; and why they are written."""
     whole = captured.trace
     trace = whole.take_invocations(captured.tags == one.tag, np.ones(len(whole), bool))
-    trace = replace(trace, vms=(one.invocation.model,) * len(trace.vms))
+    context = get_current_span(one.invocation.inside).get_span_context()
+    ids = np.frombuffer(context.trace_id.to_bytes(16, "big"), np.uint8)
+    calls = trace.invocations
+    calls = replace(
+        calls,
+        trace_id=np.tile(ids, (len(calls), 1)),
+        span_id=np.full(len(calls), context.span_id, np.uint64),
+    )
+    trace = replace(trace, vms=(one.invocation.model,) * len(trace.vms), invocations=calls)
     what = f"{one.invocation.function!r} of {one.invocation.model!r}"
     if one.invocation.error_type:
         return trace, f"{what} failed"

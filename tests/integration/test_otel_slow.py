@@ -70,14 +70,17 @@ def test_of_others_they_go_to_a_file(
     with live({**SLOW, "slow_folder": where}, sampler=sampler) as application:
         vm = vm_of(small())
         RelaxVMInstrumentor().instrument_vm(vm, name="encoder")
-        for inside in (lambda _: None, fail, wait):
-            call(vm, inside)
+        with application.tracer.start_as_current_span("request") as span:
+            request = f"{span.get_span_context().trace_id:032x}"
+            for inside in (lambda _: None, fail, wait):
+                call(vm, inside)
         assert application.ops == application.spans == []
     files = list(tmp_path.rglob("*.npz"))
     assert len(files) == bool(folder)
     for file in files:
         trace = relax_trace.load(file)
         assert trace.vms == ("encoder",)
+        assert bytes(trace.invocations.trace_id[0]).hex() == request
         assert [trace.names[i] for i in trace.invocations.function.tolist()] == ["call"]
         aborted = trace.flags & relax_trace.trace.ABORTED > 0
         assert [trace.names[i] for i in trace.name[aborted].tolist()] == [
