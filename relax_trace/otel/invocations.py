@@ -106,7 +106,7 @@ class InvocationSpans:
         if begun.ops and begun.recorded:
             self._try(begun.ops.end, begun.recorded, begun.span, ended)
         if begun.span.is_recording():
-            self._try(_describe, begun.span, error, error_type)
+            self._try(_describe, begun.span, end, error, error_type)
         self._try(begun.span.end, end)
         self._try(self._metrics.end, ended)
 
@@ -124,13 +124,13 @@ class InvocationSpans:
             )
 
 
-def _describe(span: Span, error: BaseException | None, error_type: str | None) -> None:
+def _describe(span: Span, end: int, error: BaseException | None, error_type: str | None) -> None:
     span.set_attribute(names.THREAD_ID, threading.get_ident())
     span.set_attribute(names.THREAD_NAME, threading.current_thread().name)
     if error is not None and error_type is not None:
         span.set_attribute(names.ERROR_TYPE, error_type)
         span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
-        span.record_exception(error)
+        span.record_exception(error, timestamp=end)
 
 
 def _type_name(error: BaseException) -> str:

@@ -120,6 +120,7 @@ def test_an_error_is_the_users_own(application: Live) -> None:
         "OwnError: no <b>",
     )
     (event,) = span.events
+    assert event.timestamp == span.end_time
     assert event.name == "exception"
     assert event.attributes is not None
     assert event.attributes["exception.type"] == kind
