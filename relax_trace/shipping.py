@@ -1,0 +1,80 @@
+"""Find the recorder behind an RPC session, or bring it there."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from .errors import LostError, RecorderError
+from .recorder.native import LIBRARY, Native, load, native_of
+
+_UPLOADED = "librelax_trace_recorder.so"
+_VARIABLE = "RELAX_TRACE_RECORDERS"
+
+
+def native_behind(session: Any, name: str) -> Native:
+    """The recorder in the process that a session leads to: it is there, or it is uploaded.
+
+    Raises ``RecorderError`` where neither succeeds, or versions differ.
+    """
+    load()  # for rpc.LocalSession, which leads here
+
+    def find(function: str) -> Callable[..., Any]:
+        return _guarded(session.get_function(function), name)
+
+    try:
+        return native_of(find, f"of {name}")
+    except AttributeError:  # TVM's word for a function that isn't there
+        _upload(session, name)
+        return native_of(find, f"of {name}")
+
+
+def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function; where it can't be called, ``LostError`` says so in one line."""
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        try:
+            return function(*args)
+        except Exception as error:
+            said = str(error).strip().splitlines()
+            raise LostError(
+                f"the recorder of {name} can't be reached: {said[-1] if said else error!r}"
+            ) from error
+
+    return call
+
+
+def _upload(session: Any, name: str) -> None:
+    refused = []
+    for library in _libraries():
+        try:
+            session.upload(str(library), _UPLOADED)
+            session.load_module(_UPLOADED)
+            return
+        except Exception as error:  # another machine's, as a rule
+            refused.append(f"{library.name}: {str(error).strip().splitlines()[-1]}")
+    raise RecorderError(
+        f"the server {name} has no recorder, and took none of those here ({'; '.join(refused)}). "
+        f"Make one for {_machine(session)} with `relax-trace recorder --target TRIPLE -o FILE`, "
+        f"and start the server with `--load-library FILE`, or name FILE in {_VARIABLE}"
+    )
+
+
+def _libraries() -> Iterator[Path]:
+    """Recorders at hand: those that the environment names, then this machine's own."""
+    for path in os.environ.get(_VARIABLE, "").split(os.pathsep):
+        if path:
+            yield Path(path)
+    yield LIBRARY
+
+
+def _machine(session: Any) -> str:
+    """What the server says of its machine, if it has LLVM; else what can be said."""
+    try:
+        return str(session.get_function("target.llvm_get_system_triple")())
+    except Exception:
+        return "its machine"
