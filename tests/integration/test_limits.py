@@ -97,8 +97,9 @@ with relax_trace.record(vm) as whole:
     vm["main"](tensor(1, 2))
 ops = len(whole.trace)
 found = []
-for start in (1, 5001):
-    with relax_trace.record(vm, memory_limit=1 << 20) as recording:
+# which of the buffers and tables is full first depends on the limit
+for start, limit in ((1, 16), (5001, 18)):
+    with relax_trace.record(vm, memory_limit=limit << 16) as recording:
         for length in range(start, start + 5000):
             vm["main"](tvm.runtime.tensor(np.ones(length, "float32")))
     trace = recording.trace
