@@ -14,6 +14,7 @@ from .profiling import profile
 from .recording import Recording, record
 from .report import Report
 from .schedules import Action, Schedule, schedule
+from .spans import Spans
 from .trace import Device, Invocations, Losses, Thread, Trace, load
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "RelaxTraceWarning",
     "Report",
     "Schedule",
+    "Spans",
     "Thread",
     "Trace",
     "TraceFileError",

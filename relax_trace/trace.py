@@ -251,7 +251,7 @@ class Trace:
         name: str | None = None,
         device: str | None = None,
     ) -> Trace:
-        """The calls that meet every condition given; tables stay as they are.
+        """The calls that meet every condition given; tables and ``spans`` stay as they are.
 
         ``invocation``: a row of ``invocations``, or several; the others are dropped from the table.
         ``kind``: one of :data:`KINDS`. ``name``: a shell pattern, as ``"*conv2d*"``. ``device``: as

@@ -34,9 +34,10 @@ class Lanes:
         """Lay out all spans; linear in them, and logarithmic in how many overlap."""
         spans, calls = trace.spans, trace.invocations
         shown = (spans.flags & OF_INVOCATION) == 0  # the trace has the invocations themselves
-        around = _nearest(spans.parents(), shown)
-        called = np.append(np.arange(len(spans)), -1)[spans.rows_of(calls.trace_id, calls.span_id)]
-        around_calls = np.where(called >= 0, _nearest(called, shown, spans.parents()), -1)
+        parents = spans.parents()
+        nearest = _nearest_shown(parents, shown)
+        around = nearest[parents]
+        around_calls = nearest[spans.rows_of(calls.trace_id, calls.span_id)]
         rows = np.lexsort((-spans.end, spans.start))
         rows = rows[shown[rows]]
         lane = np.full(len(spans), -1)
@@ -48,16 +49,16 @@ class Lanes:
         return cls(rows, lane, around, around_calls)
 
 
-def _nearest(rows: Index, shown: NDArray[np.bool_], parents: Index | None = None) -> Index:
-    """Each row, or the nearest one around it that is shown; -1 stays -1."""
-    parents = rows if parents is None else parents
-    hidden = np.append(~shown, False)
-    nearest = rows
-    for _ in range(len(parents)):  # a damaged file may lead round in circles
-        if not hidden[nearest].any():
-            return nearest
-        nearest = np.where(hidden[nearest], np.append(parents, -1)[nearest], nearest)
-    return np.where(hidden[nearest], -1, nearest)
+def _nearest_shown(parents: Index, shown: NDArray[np.bool_]) -> Index:
+    """For each row itself, if it is shown, or the nearest one around it that is; -1 last, for -1.
+
+    Steps double, however long a chain is; a damaged file may lead round in circles.
+    """
+    nearest = np.append(np.where(shown, np.arange(len(parents)), parents), -1)
+    for _ in range(len(parents).bit_length()):
+        nearest = nearest[nearest]
+    found: Index = np.where(np.append(shown, False)[nearest], nearest, -1)
+    return found
 
 
 def _fits_among_calls(trace: Trace) -> NDArray[np.bool_]:

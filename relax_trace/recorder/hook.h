@@ -142,7 +142,7 @@ static inline void before_call(vm_state* vm, const TVMFFIAny* arguments, int cou
   op->start = clock_ticks();
 }
 
-/* Extend the signature by what the call made. */
+/* Extend the signature by what the call made; where that finds no room, the whole is lost. */
 static void add_result(thread_state* thread, frame* op, const TVMFFIAny* result) {
   encoder to = {thread->words, 0, false};
   if (op->flags & OP_SIGNATURE_LOST) return;
@@ -154,8 +154,7 @@ static void add_result(thread_state* thread, frame* op, const TVMFFIAny* result)
   encode_result(&to, result);
   const entry* unremembered = NULL;
   const entry** last = op->cached->name == op->name ? &op->cached->complete : &unremembered;
-  const entry* found = find_signature(thread, last, &to, &op->flags);
-  if (found) op->signature = found;
+  op->signature = find_signature(thread, last, &to, &op->flags);
 }
 
 static inline void after_call(vm_state* vm, const TVMFFIAny* arguments, int count) {

@@ -178,6 +178,7 @@ def _caveats(trace: Trace, listed: Index) -> dict[str, str]:
         "Invocations dropped": trace.losses.invocations,
         "Calls overwritten by newer ones": trace.losses.overwritten,
         "Calls without argument shapes": trace.losses.signatures,
+        "Spans of the application dropped": trace.losses.spans,
     }
     lines = {key: str(number) for key, number in losses.items() if number}
     asynchronous = np.array([*(device.type != CPU for device in trace.devices), False])

@@ -18,9 +18,9 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
 import relax_trace
 from integration.live_spans import live
-from integration.small_vms import chain, run_threads, small, tensor, vm_of
+from integration.small_vms import callback, chain, run_threads, small, tensor, vm_of
 from relax_trace import Trace, surroundings
-from relax_trace.otel import RelaxVMInstrumentor, TimelineSpanProcessor
+from relax_trace.otel import RelaxVMInstrumentor, TimelineSpanProcessor, timeline
 from relax_trace.spans import OF_INVOCATION
 from relax_trace.trace import FAILED, OPEN, SAMPLED
 from viewers.trace_processor import TraceProcessor
@@ -223,6 +223,31 @@ def test_they_are_bounded_and_counted(
     assert (names(later.trace), later.trace.losses) == ([], relax_trace.Losses())
 
 
+def test_one_that_ends_as_the_trace_is_taken_is_there_once(tracer: Tracer) -> None:
+    """With its end: it was open when the trace asked which are, and then ended."""
+    ending: list[Span] = []
+    forget = surroundings.open_spans_from(lambda: [span.end() for span in ending] and [])
+    vm = vm_of(small())
+    with relax_trace.record(vm) as recording:
+        ending += [tracer.start_span("ends")]
+        trace = recording.snapshot()
+    forget()
+    assert flags(trace) == {"ends": 0}
+    assert flags(recording.trace) == {"ends": 0}
+
+
+def test_spans_that_never_end_are_forgotten(
+    tracer: Tracer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest first."""
+    monkeypatch.setattr(timeline, "_OPEN_MOST", 3)
+    with relax_trace.record(vm_of(small())) as recording:
+        spans = [tracer.start_span(f"span {i}") for i in range(5)]
+    assert names(recording.trace) == ["span 2", "span 3", "span 4"]
+    for span in spans:
+        span.end()
+
+
 def test_many_threads_and_recordings_at_a_time(provider: TracerProvider, tracer: Tracer) -> None:
     """Each recording has every span of every thread once, two processors or not."""
     provider.add_span_processor(TimelineSpanProcessor())
@@ -353,21 +378,26 @@ def test_a_service_on_one_clock(
 def test_without_a_span_around_the_work_the_arrow_leads_to_the_invocation(
     tracer: Tracer, tmp_path: Path, perfetto: Callable[[Path], TraceProcessor]
 ) -> None:
-    """A handler on the event loop, the invocation on a thread of the pool."""
-    vm = vm_of(small())
+    """A handler on the event loop, the invocation on a thread of the pool, and one inside of it."""
+    vm, inner = vm_of(small()), vm_of(small())
 
     async def handler() -> Span:
         with tracer.start_as_current_span("handler") as span:
-            await asyncio.to_thread(vm["main"], X)
+            await asyncio.to_thread(vm["call"], X)
         return span
 
-    with relax_trace.record(vm) as recording:
+    def infer(x: Any) -> None:
+        inner["main"](x)
+
+    with callback(infer), relax_trace.record() as recording:
         span = asyncio.run(handler())
     trace = recording.trace
     calls = trace.invocations
+    assert calls.parent.tolist() == [-1, 0]
     assert span.start_time < calls.start[0] < calls.end[0] < span.end_time
-    assert calls.span_id.tolist() == [span.get_span_context().span_id]
+    assert calls.span_id.tolist() == [span.get_span_context().span_id] * 2
     trace.save(tmp_path / "trace.json")
     seen = perfetto(tmp_path / "trace.json")
-    assert arrows(seen) == [("handler", "main")]
+    assert arrows(seen) == [("handler", "call")]
+    assert len(slices(seen, "category = 'invocation'")) == 2
     assert seen.problems() == {}

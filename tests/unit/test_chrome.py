@@ -246,3 +246,19 @@ def test_a_hostile_column_is_refused(tmp_path: Path, damage: str, value: Any) ->
     file.write_text(text)
     with pytest.raises(TraceFileError, match="it is damaged"):
         load(file)
+
+
+@pytest.mark.parametrize(
+    "damage", ["invocations.trace_id", "invocations.span_id", "spans.start", "spans.trace_id"]
+)
+@pytest.mark.parametrize("value", ["A", "é", "AAAA", 3, "AQAAAAAAAAA=", ""])
+def test_a_hostile_column_of_ids_is_refused(tmp_path: Path, damage: str, value: Any) -> None:
+    """The same of columns that not every file has."""
+    file = tmp_path / "trace.json"
+    random_trace(13, ops=20, calls=5).save(file)
+    text = file.read_text()
+    stored = f'"{damage}":"'
+    head, _, rest = text.partition(stored)
+    file.write_text(f'{head}"{damage}":{json.dumps(value)}{rest.partition(chr(34))[2]}')
+    with pytest.raises(TraceFileError, match="can't read"):
+        load(file)
