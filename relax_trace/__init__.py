@@ -1,5 +1,6 @@
 """relax_trace: see where time goes inside a TVM Relax model."""
 
+from .arguments import remote_tuple
 from .concatenation import concatenate
 from .errors import (
     ExportError,
@@ -39,5 +40,6 @@ __all__ = [
     "load",
     "profile",
     "record",
+    "remote_tuple",
     "schedule",
 ]

@@ -50,7 +50,7 @@ class Part:
         self.hub.join(self)
 
     def leave(self) -> None:
-        """Have no more; a second call does nothing, but is not to return before the first is done."""
+        """Have no more; a second call waits for the first."""
         self.hub.leave(self)
         if self.remote and self._last is None:
             self._last = self.remote.ping() or self._first
@@ -80,10 +80,7 @@ class Part:
         found = labels_now(attachments)
         if not self.remote:
             return found
-        count = (
-            {} if self.remote.threads is None else {"Number of threads": str(self.remote.threads)}
-        )
-        configuration = {**found.configuration, **count}
+        configuration = {**found.configuration, **self.remote.configuration}
         return replace(found, threads={}, process=self.remote.name, configuration=configuration)
 
     def trace(self, dumps: Dumps, labels: Labels) -> Trace:

@@ -1,4 +1,4 @@
-"""The recorder behind an RPC session: its hub, the calls made through the session, drained as it goes.
+"""The recorder behind an RPC session: its hub, the calls made through it, drained as it goes.
 
 A server's process dies with its connection, and takes along what was not handed over. So a thread
 drains the recorder shortly after each call; no call waits for that, and none makes a round trip
@@ -44,7 +44,7 @@ class Remote:
         self._calls = Calls()
         self.hub = Hub(lambda: self.native, self._calls.told_to)
         self._calls.hub = self.hub
-        self.threads = _thread_count(session)
+        self.configuration = _configuration(session)
 
     def ping(self) -> Ping | None:
         """How its clock stands against ours; None where it is lost."""
@@ -226,11 +226,12 @@ def recorder_of(vm: Any) -> tuple[Native, Remote | None]:
         return _remotes[session].native, _remotes[session]
 
 
-def _thread_count(session: Any) -> int | None:
+def _configuration(session: Any) -> dict[str, str]:
+    """What the server says of itself, as the classic table shows it."""
     try:
-        return int(session.get_function("runtime.NumThreads")())
+        return {"Number of threads": str(session.get_function("runtime.NumThreads")())}
     except AttributeError:
-        return None
+        return {}
 
 
 def _after_fork() -> None:

@@ -87,7 +87,8 @@ def _within(ran: Trace, client: _Client) -> Trace:
     shift = np.where(table.start[root] < low, shift, late)
 
     def moved(times: NDArray[np.int64], row: Index) -> NDArray[np.int64]:
-        return np.clip(times + shift[row], low[row], high[row])
+        inside: NDArray[np.int64] = np.clip(times + shift[row], low[row], high[row])
+        return inside
 
     every = np.arange(len(table))
     row = ran.invocation.astype(np.int64)
@@ -115,6 +116,7 @@ def _trace_of(client: _Client, ran: Trace, labels: Labels, here: Labels) -> Trac
     errors = list(dict.fromkeys(call.error for call in calls if call.error is not None))
     contexts = b"".join(call.context or bytes(25) for call in calls)
     context = np.frombuffer(contexts, np.uint8).reshape(-1, 25)
+    span_ids = np.ascontiguousarray(context[:, 16:24]).view(">u8").reshape(-1)
     failed = [call.error is not None for call in calls]
     flags = np.where(failed, FAILED, 0) | np.where(context[:, 24] & 1, SAMPLED, 0)
     return replace(
@@ -138,9 +140,6 @@ def _trace_of(client: _Client, ran: Trace, labels: Labels, here: Labels) -> Trac
             ),
             flags=flags.astype(np.uint16),
             trace_id=np.ascontiguousarray(context[:, :16]),
-            span_id=np.ascontiguousarray(context[:, 16:24])
-            .view(">u8")
-            .reshape(-1)
-            .astype(np.uint64),
+            span_id=span_ids.astype(np.uint64),
         ),
     )

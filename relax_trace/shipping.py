@@ -11,7 +11,6 @@ from typing import Any
 from .errors import LostError, RecorderError
 from .recorder.native import LIBRARY, Native, load, native_of
 
-_UPLOADED = "librelax_trace_recorder.so"
 _VARIABLE = "RELAX_TRACE_RECORDERS"
 
 
@@ -50,18 +49,26 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def _upload(session: Any, name: str) -> None:
     refused = []
-    for library in _libraries():
-        try:
-            session.upload(str(library), _UPLOADED)
-            session.load_module(_UPLOADED)
+    for number, library in enumerate(_libraries()):
+        problem = _try(session, library, f"{number}-{library.name}")
+        if not problem:
             return
-        except Exception as error:  # another machine's, as a rule
-            refused.append(f"{library.name}: {str(error).strip().splitlines()[-1]}")
+        refused.append(f"{library.name}: {problem}")
     raise RecorderError(
         f"the server {name} has no recorder, and took none of those here ({'; '.join(refused)}). "
         f"Make one for {_machine(session)} with `relax-trace recorder --target TRIPLE -o FILE`, "
         f"and start the server with `--load-library FILE`, or name FILE in {_VARIABLE}"
     )
+
+
+def _try(session: Any, library: Path, name: str) -> str:
+    """Upload and load it; what is wrong if it can't be loaded: another machine's, as a rule."""
+    try:
+        session.upload(str(library), name)
+        session.load_module(name)
+    except Exception as error:
+        return str(error).strip().splitlines()[-1]
+    return ""
 
 
 def _libraries() -> Iterator[Path]:

@@ -18,6 +18,7 @@ from .. import attach
 from ..attach import Attachment
 from ..errors import InstrumentError
 from ..hub import hub
+from ..notices import Notice
 from ..options import Options
 from ..recorder.decode import Labels, extern_suffixes, to_trace_and_calls
 from ..recorder.dumps import Dumps
@@ -145,7 +146,7 @@ class Capture:
         self.remove(vm)
         _log.warning("a VirtualMachine was given an instrument: its invocations have no op spans")
 
-    def notice(self, notice: NDArray[np.void]) -> None:
+    def notice(self, notice: Notice) -> None:
         """Nothing is asked for that would be told here."""
 
     def after_fork(self) -> None:
