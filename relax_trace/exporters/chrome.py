@@ -145,7 +145,7 @@ def _events(
             arguments,
             _numbers(trace, rows, base),
         ]
-        if timeline and len(timeline.led_to_calls):
+        if timeline and timeline.led_to_calls[rows.invocations].any():
             ends, which = timeline.arrows_to(rows.invocations)
             pieces.append((ends, rows.merge(np.zeros(len(op_index), np.int64), which)))
         yield concatenate(len(rows.is_op), pieces).data

@@ -41,8 +41,8 @@ class Timeline:
     base: int  # ns since the epoch, of the file's times
     lanes: Lanes
     tracks: dict[tuple[int, int], Track]  # of each thread and lane
-    led_to_calls: Index  # invocations that an arrow leads to
-    led_to_spans: Index  # spans
+    led_to_calls: NDArray[np.bool_]  # of every invocation: whether an arrow leads there
+    led_to_spans: Index  # the spans that one leads to
 
     @classmethod
     def of(cls, trace: Trace, tracks: list[Track], base: int) -> Timeline:
@@ -58,11 +58,13 @@ class Timeline:
         outermost = np.flatnonzero((lanes.around_calls >= 0) & (calls.parent < 0))
         source = lanes.around_calls[outermost]
         own = np.zeros(len(outermost), np.int64)
-        led = _led(spans, lanes, source, calls.start[outermost], calls.thread[outermost], own)
+        led = np.zeros(len(calls), bool)
+        at = (calls.start[outermost], calls.thread[outermost], own)
+        led[outermost] = _led(spans, lanes, source, *at)
         inner = lanes.rows[lanes.around[lanes.rows] >= 0]
         place = (spans.start[inner], spans.thread[inner], lanes.lane[inner])
         inner = inner[_led(spans, lanes, lanes.around[inner], *place)]
-        return cls(trace, base, lanes, numbered, outermost[led], inner)
+        return cls(trace, base, lanes, numbered, led, inner)
 
     def track_names(self) -> Iterator[dict[str, Any]]:
         """The metadata events of the tracks that are not a thread's own."""
@@ -75,7 +77,7 @@ class Timeline:
     def events(self) -> Bytes:
         """All events of the spans, and the beginnings of all arrows, each behind a comma."""
         rows, spans = self.lanes.rows, self.trace.spans
-        calls, inner = self.led_to_calls, self.led_to_spans
+        calls, inner = np.flatnonzero(self.led_to_calls), self.led_to_spans
         source = np.append(self.lanes.around_calls[calls], self.lanes.around[inner])
         target = np.append(calls, inner + len(self.trace.invocations))
         pieces = [
@@ -87,7 +89,7 @@ class Timeline:
 
     def arrows_to(self, rows: Index) -> tuple[Ragged, Index]:
         """The end of the arrow to each of these invocations; nothing for one without."""
-        led = np.isin(rows, self.led_to_calls)
+        led = self.led_to_calls[rows]
         to = rows[led]
         heads = self._flow(b"f", to, to, self.trace.invocations.start[to], calls=True)
         index = np.zeros(len(rows), np.int64)

@@ -127,7 +127,7 @@ def test_the_oldest_go_first_whoever_wrote_them(
     check_counted(played)
     (snapshot,) = check_snapshots(tmp_path)
     *turns, alone = sorted(len(np.concatenate(t.ops)) for t in snapshot.threads.values())
-    assert alone == 90 * 60
+    assert alone == 80 * 60
     assert len(turns) == 4
     assert 0 < turns[0] <= turns[-1] < 20 * 60
     assert turns[-1] - turns[0] <= 128

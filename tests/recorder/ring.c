@@ -97,7 +97,7 @@ static void overwrite_half(int number) {
   for (int i = 0; i < TURNS * WORKERS + 1; ++i) pthread_barrier_wait(&turn);
   pthread_barrier_wait(&others_ended);
   while (recorder_finished() < WORKERS - 2) continue;
-  for (int i = 0; i < 90; ++i) invoke_named(&vms[number], "60_2", false);
+  for (int i = 0; i < 80; ++i) invoke_named(&vms[number], "60_2", false);
   take_snapshot();
   pthread_barrier_wait(&others_ended);
 }
