@@ -24,6 +24,7 @@ from ..recorder.decode import Labels, extern_suffixes, to_trace_and_calls
 from ..recorder.dumps import Dumps
 from ..recorder.native import load
 from ..recorder.records import Share
+from ..sessions import is_remote
 from ..trace import Trace
 
 _log = logging.getLogger("relax_trace")
@@ -79,6 +80,8 @@ class Capture:
             if vm in self._vms:
                 return
             attach.recordable(vm)
+            if is_remote(vm):
+                raise TypeError("it runs behind RPC: record() it, and send() the trace")
             attachment = attach.attach(vm, self._give_up)
             try:
                 if not self._joined:
