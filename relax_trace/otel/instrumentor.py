@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
@@ -14,6 +14,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider, get_tracer
 
 from .. import reach
+from ..exporters.otlp.templates import text
 from . import conventions as names
 from .invocations import InvocationSpans
 from .losses import Losses
@@ -55,7 +56,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         Raises ``TypeError`` for anything else.
         """
         vm, spans = _vm_of(vm), self._spans_now()
-        wrap(vm, functools.partial(spans.call, name or _UNNAMED))
+        wrap(vm, functools.partial(spans.call, text(name or _UNNAMED)))
         if spans.ops:
             spans.ops.add(vm)
 
@@ -93,7 +94,8 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         meter_provider: MeterProvider | None = None,
         **keywords: Any,
     ) -> None:
-        self._set_up(settings_of(keywords, os.environ), tracer_provider, meter_provider)
+        settings = settings_of({**_file_settings(keywords), **keywords}, os.environ)
+        self._set_up(settings, tracer_provider, meter_provider)
         reach.listen(self._add)
 
     def _uninstrument(self, **_: Any) -> None:
@@ -146,6 +148,24 @@ def _vm_of(vm: Any) -> Any:
     if not isinstance(vm, VirtualMachine):
         raise TypeError(f"only a tvm.relax.VirtualMachine has spans, not a {type(vm).__name__}")
     return vm
+
+
+def _file_settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration file says where that switches us off.
+
+    OpenTelemetry then doesn't call us for the file, but ``opentelemetry-instrument`` does.
+    """
+    file = os.environ.get("OTEL_CONFIG_FILE")
+    if keywords or not file:
+        return {}
+    try:
+        from opentelemetry.configuration import load_config_file
+
+        found = load_config_file(file).instrumentation_development
+        said = dict((found.python or {}).get("relax_vm") or {}) if found else {}
+    except Exception:  # what is wrong with it is OpenTelemetry's to say
+        return {}
+    return {"enabled": False} if said.get("enabled") is False else {}
 
 
 def _version() -> str | None:
