@@ -181,7 +181,7 @@ def test_a_name_that_protobuf_cant_hold(caplog: pytest.LogCaptureFixture) -> Non
     with live() as application:
         vm = vm_of(small())
         request = application.tracer.start_as_current_span("request")
-        with request, pytest.raises(ValueError, match="nonexistent|surrogates"):
+        with request, pytest.raises(ValueError, match=r"nonexistent|surrogates"):
             vm.invoke_stateful("nonexistent\udce9")
         sent = encode_spans(application.spans).resource_spans[0].scope_spans
         assert {span.name for scope in sent for span in scope.spans} == {
