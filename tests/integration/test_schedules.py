@@ -201,18 +201,23 @@ def test_a_recording_stopped_by_several_threads_and_by_on_ready_at_once() -> Non
         vm = vm_of(dynamic())
         rests: list[list[int]] = []
         handed: list[list[int]] = []
+        all_ran = threading.Event()
 
         def stop(recording: relax_trace.Recording, rests: list[list[int]] = rests) -> None:
             recording.stop()
             rests.append(lengths(recording.trace))
 
-        def on_ready(trace: Trace, handed: list[list[int]] = handed) -> None:
+        def on_ready(
+            trace: Trace, handed: list[list[int]] = handed, all_ran: threading.Event = all_ran
+        ) -> None:
+            assert all_ran.wait(60)
             handed.append(lengths(trace))
             stop(recording)  # noqa: B023 - it is over before the next one begins
 
         recording = relax_trace.record(vm, schedule=schedule(active=3), on_ready=on_ready)
         for length in range(1, 6):
             vm["main"](vector(length))
+        all_ran.set()
         threads = [threading.Thread(target=stop, args=[recording]) for _ in range(3)]
         for thread in threads:
             thread.start()
