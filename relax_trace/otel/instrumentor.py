@@ -19,7 +19,6 @@ from . import conventions as names
 from .invocations import InvocationSpans
 from .losses import Losses
 from .metrics import metrics_of
-from .op_totals import OpTotals
 from .ops import Ops
 from .settings import Settings, settings_of
 from .wrapping import unwrap, wrap, wrapped_vms
@@ -34,7 +33,6 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     _spans: InvocationSpans | None = None
     _losses = Losses()
-    _totals = OpTotals()
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """None: TVM need not be there yet, and isn't imported before the application does."""
@@ -114,11 +112,11 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         """VMs that were instrumented one by one go on, by the new settings."""
         version = _version()
         tracer = get_tracer(names.SCOPE, version, provider)
-        metrics = metrics_of(meter_provider, version, self._totals, self._losses)
+        metrics = metrics_of(meter_provider, version, self._losses)
         ops = None
         if settings.ops != "none":
             ops_tracer = get_tracer(names.OPS_SCOPE, version, provider)
-            ops = Ops(settings, ops_tracer, provider, self._losses, self._totals)
+            ops = Ops(settings, ops_tracer, provider, metrics.losses, metrics.totals)
         if self._spans is None:
             self._spans = InvocationSpans(tracer, metrics, ops, enabled=settings.enabled)
         else:

@@ -96,8 +96,8 @@ class Ops:
 
     def end(self, begun: tuple[int, bytes], span: Span, invocation: Ended) -> None:
         """Say on the invocation's span what ran in it, and have the ops' spans made."""
-        tag, before = begun
-        counts = self._capture.end(before)
+        tag, _ = begun
+        counts = self._capture.end(begun)
         calls = counts.calls if self._settings.calls == "all" else counts.tensors
         context = span.get_span_context()
         reason = self._reason(invocation)
