@@ -33,6 +33,7 @@ _TAGGED = 16  # flag of a wish, wishes.h
 _WISH = (_TAGGED, 0, 0, 0, 0, 0, "")
 _MEMORY = 64 << 20  # bytes, for what waits to be read
 _TAG = struct.Struct("=5Q")  # tags.h: number, calls, calls with a tensor, ticks, ns
+_NO_TAG = (0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Counts:
     calls: int
     tensors: int
     time_ns: int
+
+
+# Of the process: an instrumentation may take the place of another in the middle of an invocation.
+_tags = itertools.count(1)
+# Tags that have not ended; what ran under each before another took its place.
+_open: dict[int, Counts] = {}
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,6 @@ class Capture:
         self._vms: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._joined = False
-        self._tags = itertools.count(1)
         self._lost = 0
         self._forgotten: list[int] = []
         self._labels: Labels | None = None
@@ -111,15 +117,30 @@ class Capture:
                 self._joined = False
 
     def begin(self) -> tuple[int, bytes]:
-        """Tag what this thread invokes from now on; the tag, and what :meth:`end` needs."""
-        tag = next(self._tags) & 0xFFFFFFFF or next(self._tags) & 0xFFFFFFFF
-        return tag, load().tag(tag, 0, 0, 0)
+        """Tag what this thread invokes from now on; gives what :meth:`end` needs, the tag first."""
+        tag = next(_tags) & 0xFFFFFFFF or next(_tags) & 0xFFFFFFFF
+        before = load().tag(tag, *_NO_TAG[1:])
+        around, calls, tensors, _, time_ns = _TAG.unpack(before)
+        if around in _open:
+            _open[around] = Counts(calls, tensors, time_ns)
+        _open[tag] = Counts(0, 0, 0)
+        return tag, before
 
-    def end(self, before: bytes) -> Counts:
-        """Undo :meth:`begin`; what ran meanwhile."""
-        number, calls, tensors, ticks, _ = _TAG.unpack(before)
-        _, calls, tensors, _, time_ns = _TAG.unpack(load().tag(number, calls, tensors, ticks))
-        return Counts(calls, tensors, time_ns)
+    def end(self, begun: tuple[int, bytes]) -> Counts:
+        """Undo :meth:`begin`; what ran meanwhile.
+
+        Greenlets need not end in the order in which they began: where the thread has the tag of
+        another by now, that stays, and what ran is known until then.
+        """
+        tag, before = begun
+        ran = _open.pop(tag)
+        around = _TAG.unpack(before)[:4]
+        last = load().tag(*(around if around[0] in _open else _NO_TAG))
+        now, calls, tensors, ticks, time_ns = _TAG.unpack(last)
+        if now == tag:
+            return Counts(calls, tensors, time_ns)
+        load().tag(now, calls, tensors, ticks)
+        return ran
 
     def forget(self, tag: int) -> None:
         """Nobody will ask for what ran under this tag."""

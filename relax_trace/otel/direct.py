@@ -46,11 +46,14 @@ class DirectRoad:
         """Send the spans; the number of those that did not arrive."""
         if not len(selection.trace):
             return 0
-        trace, identity = spans_of(selection)
         resource = cleaned(self._resource())
-        requests = op_requests(trace, protobuf, identity, resource)
+        lost = 0
         with uninstrumented():
-            return sum(map(self._send, requests))
+            for trace_state, part in by_trace_state(selection).items():
+                trace, identity = spans_of(part)
+                requests = op_requests(trace, protobuf, identity, resource, trace_state)
+                lost += sum(map(self._send, requests))
+        return lost
 
     def _send(self, request: Request) -> int:
         """How many of its spans did not arrive."""
@@ -78,6 +81,20 @@ class DirectRoad:
     def after_fork(self) -> None:
         """In a child process: the parent's connection is the parent's."""
         self._transport = None
+
+
+def by_trace_state(selection: Selection) -> dict[str, Selection]:
+    """The selection apart by what vendors have in the trace context: one part, as a rule."""
+    states = [
+        get_current_span(one.invocation.inside).get_span_context().trace_state.to_header()
+        for one in selection.finished
+    ]
+    if len(set(states)) == 1:
+        return {states[0]: selection}
+    return {
+        state: selection.only([other == state for other in states])
+        for state in dict.fromkeys(states)
+    }
 
 
 def spans_of(selection: Selection) -> tuple[Trace, Identity]:

@@ -6,7 +6,7 @@ import functools
 import importlib.metadata
 import logging
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
@@ -14,11 +14,11 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider, get_tracer
 
 from .. import reach
+from ..exporters.otlp.templates import text
 from . import conventions as names
 from .invocations import InvocationSpans
 from .losses import Losses
 from .metrics import metrics_of
-from .op_totals import OpTotals
 from .ops import Ops
 from .settings import Settings, settings_of
 from .wrapping import unwrap, wrap, wrapped_vms
@@ -33,7 +33,6 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     _spans: InvocationSpans | None = None
     _losses = Losses()
-    _totals = OpTotals()
 
     def instrumentation_dependencies(self) -> Collection[str]:
         """None: TVM need not be there yet, and isn't imported before the application does."""
@@ -55,7 +54,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         Raises ``TypeError`` for anything else.
         """
         vm, spans = _vm_of(vm), self._spans_now()
-        wrap(vm, functools.partial(spans.call, name or _UNNAMED))
+        wrap(vm, functools.partial(spans.call, text(name or _UNNAMED)))
         if spans.ops:
             spans.ops.add(vm)
 
@@ -93,7 +92,8 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         meter_provider: MeterProvider | None = None,
         **keywords: Any,
     ) -> None:
-        self._set_up(settings_of(keywords, os.environ), tracer_provider, meter_provider)
+        settings = settings_of({**_file_settings(keywords), **keywords}, os.environ)
+        self._set_up(settings, tracer_provider, meter_provider)
         reach.listen(self._add)
 
     def _uninstrument(self, **_: Any) -> None:
@@ -112,11 +112,11 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         """VMs that were instrumented one by one go on, by the new settings."""
         version = _version()
         tracer = get_tracer(names.SCOPE, version, provider)
-        metrics = metrics_of(meter_provider, version, self._totals, self._losses)
+        metrics = metrics_of(meter_provider, version, self._losses)
         ops = None
         if settings.ops != "none":
             ops_tracer = get_tracer(names.OPS_SCOPE, version, provider)
-            ops = Ops(settings, ops_tracer, provider, self._losses, self._totals)
+            ops = Ops(settings, ops_tracer, provider, metrics.losses, metrics.totals)
         if self._spans is None:
             self._spans = InvocationSpans(tracer, metrics, ops, enabled=settings.enabled)
         else:
@@ -146,6 +146,24 @@ def _vm_of(vm: Any) -> Any:
     if not isinstance(vm, VirtualMachine):
         raise TypeError(f"only a tvm.relax.VirtualMachine has spans, not a {type(vm).__name__}")
     return vm
+
+
+def _file_settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration file says where that switches us off.
+
+    OpenTelemetry then doesn't call us for the file, but ``opentelemetry-instrument`` does.
+    """
+    file = os.environ.get("OTEL_CONFIG_FILE")
+    if keywords or not file:
+        return {}
+    try:
+        from opentelemetry.configuration import load_config_file
+
+        found = load_config_file(file).instrumentation_development
+        said = dict((found.python or {}).get("relax_vm") or {}) if found else {}
+    except Exception:  # what is wrong with it is OpenTelemetry's to say
+        return {}
+    return {"enabled": False} if said.get("enabled") is False else {}
 
 
 def _version() -> str | None:

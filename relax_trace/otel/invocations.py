@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 import time
@@ -14,6 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.instrumentation.utils import is_instrumentation_enabled
 from opentelemetry.trace import Span, Status, StatusCode, Tracer
 
+from ..exporters.otlp import templates
 from . import conventions as names
 from .batches import inside, links_of
 from .finished import Ended
@@ -22,13 +24,15 @@ from .ops import Ops
 
 _log = logging.getLogger("relax_trace")
 
+text = functools.lru_cache(1024)(templates.text)  # what OTLP can't hold loses a whole request
+
 
 class _Begun(NamedTuple):  # made in a fraction of a frozen dataclass's time
     model: str
     function: str
     span: Span
     inside: Context  # with the span
-    token: Token[Context]
+    token: Token[Context] | None
     start: int  # ns since the Unix epoch
     ops: Ops | None  # where they are recorded
     recorded: tuple[int, bytes] | None  # what that needs at the end
@@ -75,21 +79,27 @@ class InvocationSpans:
             around = contexts.get_current()
             start = time.time_ns()
             span = self._tracer.start_span(
-                name,
+                text(name),
                 context=around,
-                attributes={names.MODEL_NAME: model, names.FUNCTION: name},
+                attributes={names.MODEL_NAME: model, names.FUNCTION: text(name)},
                 links=links_of(around),
                 start_time=start,
             )
             within = inside(span, around)
-            token = contexts.attach(within)
         except Exception:  # the application's sampler, or a processor of its
             self._complain()
             return None
-        self._try(self._metrics.begin, model)
         ops = self.ops  # it may be replaced meanwhile
-        recorded = self._begin_ops(ops, span)
-        return _Begun(model, name, span, within, token, start, ops, recorded)
+        token = recorded = None
+        try:
+            self._try(self._metrics.begin, model)
+            recorded = self._begin_ops(ops, span)
+            token = contexts.attach(within)
+            return _Begun(model, text(name), span, within, token, start, ops, recorded)
+        except BaseException as error:  # Ctrl-C: it must leave nothing behind
+            begun = _Begun(model, text(name), span, within, token, start, ops, recorded)
+            self._end(begun, error)
+            raise
 
     def _begin_ops(self, ops: Ops | None, span: Span) -> tuple[int, bytes] | None:
         try:
@@ -100,7 +110,8 @@ class InvocationSpans:
 
     def _end(self, begun: _Begun, error: BaseException | None) -> None:
         end = time.time_ns()
-        contexts.detach(begun.token)  # what fails in this it logs itself
+        if begun.token:
+            contexts.detach(begun.token)  # what fails in this it logs itself
         error_type = None if error is None else _type_name(error)
         ended = Ended(begun.model, begun.function, begun.inside, begun.start, end, error_type)
         if begun.ops and begun.recorded:
@@ -126,10 +137,12 @@ class InvocationSpans:
 
 def _describe(span: Span, end: int, error: BaseException | None, error_type: str | None) -> None:
     span.set_attribute(names.THREAD_ID, threading.get_ident())
-    span.set_attribute(names.THREAD_NAME, threading.current_thread().name)
+    span.set_attribute(names.THREAD_NAME, text(threading.current_thread().name))
     if error is not None and error_type is not None:
         span.set_attribute(names.ERROR_TYPE, error_type)
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        span.set_status(
+            Status(StatusCode.ERROR, templates.text(f"{type(error).__name__}: {error}"))
+        )
         span.record_exception(error, timestamp=end)
 
 

@@ -23,15 +23,18 @@ _ADVICE = {
 
 
 class Losses:
-    """Ops that have no span, by reason, since the process began."""
+    """Ops that have no span, by reason: of the process or, ``within`` those, a part of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, within: Losses | None = None) -> None:
         self.counts = dict.fromkeys(_ADVICE, 0)
-        self.after_fork()
+        self._within = within
+        self._lock = threading.Lock()
 
     def after_fork(self) -> None:
         """In a child process, which counts on: a thread that it lacks may have held the lock."""
         self._lock = threading.Lock()
+        if self._within:
+            self._within.after_fork()
 
     def add(self, reason: str, count: int) -> None:
         """``count`` more ops."""
@@ -40,5 +43,7 @@ class Losses:
         with self._lock:
             first = not self.counts[reason]
             self.counts[reason] += count
-        if first:
+        if self._within:
+            self._within.add(reason, count)
+        elif first:
             _log.warning("op spans are left out: %s. This is said only once", _ADVICE[reason])

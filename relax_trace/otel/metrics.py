@@ -18,7 +18,7 @@ from opentelemetry.metrics import (
 from . import conventions as names
 from .finished import Ended
 from .losses import Losses
-from .op_totals import Key, OpTotals
+from .op_totals import MOST, OTHERS, Key, OpTotals
 
 _BOUNDS_S = [
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
@@ -27,12 +27,16 @@ _BOUNDS_S = [
 
 
 class Metrics:
-    """The instruments of one MeterProvider."""
+    """The instruments of one MeterProvider, and what they count from its first use on.
 
-    def __init__(self, meter: Meter, totals: OpTotals, losses: Losses) -> None:
-        self._totals = totals
-        self._losses = losses
-        self.after_fork()
+    Another one begins anew, in this process or in a child, as with the SDK's own instruments.
+    """
+
+    def __init__(self, meter: Meter, losses: Losses) -> None:
+        self.totals = OpTotals()
+        self.losses = Losses(within=losses)
+        self._lock = threading.Lock()
+        self._active: dict[str, int] = {}
         self._duration = meter.create_histogram(
             names.INVOCATION_DURATION,
             unit="s",
@@ -59,17 +63,22 @@ class Metrics:
     def after_fork(self) -> None:
         """In a child process: the invocations of the parent's threads are not there."""
         self._lock = threading.Lock()
-        self._active: dict[str, int] = {}
+        self._active = {}
+        self.totals.after_fork()
+        self.losses.after_fork()
 
     def begin(self, model: str) -> None:
         """An invocation begins."""
-        with self._lock:
-            self._active[model] = self._active.get(model, 0) + 1
+        with self._lock:  # a name that is known stays known: the end finds it again
+            name = model if model in self._active or len(self._active) < MOST else OTHERS
+            self._active[name] = self._active.get(name, 0) + 1
 
     def end(self, invocation: Ended) -> None:
         """It has ended; exemplars lead to its span."""
         with self._lock:
-            self._active[invocation.model] = max(0, self._active.get(invocation.model, 0) - 1)
+            name = invocation.model if invocation.model in self._active else OTHERS
+            if self._active.get(name):  # not begun in a parent process
+                self._active[name] -= 1
         attributes = {names.MODEL_NAME: invocation.model, names.FUNCTION: invocation.function}
         if invocation.error_type:
             attributes[names.ERROR_TYPE] = invocation.error_type
@@ -81,15 +90,15 @@ class Metrics:
         return [Observation(count, {names.MODEL_NAME: model}) for model, count in active]
 
     def _op_time(self, _: CallbackOptions) -> Iterable[Observation]:
-        for key, (time, _calls) in self._totals.now():
+        for key, (time, _calls) in self.totals.now():
             yield Observation(time / 1e9, _attributes(key))
 
     def _op_calls(self, _: CallbackOptions) -> Iterable[Observation]:
-        for key, (_time, calls) in self._totals.now():
+        for key, (_time, calls) in self.totals.now():
             yield Observation(calls, _attributes(key))
 
     def _dropped(self, _: CallbackOptions) -> Iterable[Observation]:
-        for reason, count in self._losses.counts.items():
+        for reason, count in self.losses.counts.items():
             yield Observation(count, {names.DROPPED_REASON: reason})
 
 
@@ -111,13 +120,11 @@ _GLOBAL = _Global()
 _made: weakref.WeakKeyDictionary[object, Metrics] = weakref.WeakKeyDictionary()
 
 
-def metrics_of(
-    provider: MeterProvider | None, version: str | None, totals: OpTotals, losses: Losses
-) -> Metrics:
+def metrics_of(provider: MeterProvider | None, version: str | None, losses: Losses) -> Metrics:
     """The provider's instruments, made once: the SDK ignores the callbacks of a second one."""
     key = provider or _GLOBAL
     if key not in _made:
-        _made[key] = Metrics(get_meter(names.SCOPE, version or "", provider), totals, losses)
+        _made[key] = Metrics(get_meter(names.SCOPE, version or "", provider), losses)
     return _made[key]
 
 

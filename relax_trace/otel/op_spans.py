@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any
 
 from opentelemetry.context import Context
 from opentelemetry.trace import (
-    Span,
     Status,
     StatusCode,
     Tracer,
@@ -25,8 +25,9 @@ from .selection import Selection
 
 _log = logging.getLogger("relax_trace")
 
-# The SDK's queue holds 2048 spans and drops the oldest beyond: these would be the application's.
-_FLUSH_AFTER = 512  # op spans
+# The SDK's queue holds 2048 spans and drops the oldest beyond: these would be the application's. So
+# it is emptied before each of our lots, which take no more of it than an eighth.
+_QUEUE_VARIABLE, _QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE", 2048
 _FLUSH_MILLISECONDS = 30_000
 
 
@@ -36,31 +37,35 @@ class SdkRoad:
     def __init__(self, tracer: Tracer, provider: TracerProvider | None) -> None:
         self._tracer = tracer
         self._provider = provider  # None: the global one, which may be set later
-        self._unflushed = 0
+        self._lot = max(1, _queue_size() // 8)
+        self._left = 0  # spans that can be made before the next flush
         self._complained = False
 
     def take(self, selection: Selection) -> int:
         """Make the spans; the number of those that could not be made."""
         templates = _Templates(selection.trace)
+        self._left = 0  # the application's own may have come since
         lost = 0
         for one, rows in zip(selection.finished, selection.rows, strict=True):
             made = 0
             try:
-                for span in _spans_of(selection, rows, one, templates, self._tracer):
-                    made += 1
-                    self._pace(span)
+                spans = _spans_of(selection, rows, one, templates, self._tracer)
+                while made < len(rows) and self._has_room():
+                    made += next(spans)
             except Exception:  # the application's sampler, or a processor of its
                 self._complain()
-                lost += len(rows) - made
+            lost += len(rows) - made
         return lost
 
-    def _pace(self, span: Span) -> None:
-        self._unflushed += span.get_span_context().trace_flags.sampled
-        if self._unflushed >= _FLUSH_AFTER:
-            self._unflushed = 0
+    def _has_room(self) -> bool:
+        """Whether one more span can be made; where the exporter doesn't keep up, none can."""
+        if self._left == 0:
             flush = getattr(self._provider or get_tracer_provider(), "force_flush", None)
-            if flush:
-                flush(_FLUSH_MILLISECONDS)
+            if flush and not flush(_FLUSH_MILLISECONDS):
+                return False
+            self._left = self._lot
+        self._left -= 1
+        return True
 
     def _complain(self) -> None:
         if not self._complained:
@@ -71,10 +76,15 @@ class SdkRoad:
         """In a child process: what the SDK has there is the SDK's business."""
 
 
+def _queue_size() -> int:
+    text = os.environ.get(_QUEUE_VARIABLE, "")
+    return int(text) if text.strip().isdecimal() else _QUEUE
+
+
 def _spans_of(
     selection: Selection, rows: Index, one: Finished, templates: _Templates, tracer: Tracer
-) -> Iterator[Span]:
-    """Make the spans of an invocation, and hand each over once it has ended."""
+) -> Iterator[int]:
+    """Make the spans of an invocation, one at a time."""
     trace, context = selection.trace, one.invocation.inside
     starts, ends = selection.start[rows].tolist(), selection.end[rows].tolist()
     thread: dict[str, Any] = {names.THREAD_ID: one.thread_id, names.THREAD_NAME: one.thread_name}
@@ -94,7 +104,7 @@ def _spans_of(
         span.end(end)
         if row in parents:
             around[row] = set_span_in_context(span, context)
-        yield span
+        yield 1
 
 
 class _Templates:

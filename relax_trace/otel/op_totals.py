@@ -12,8 +12,8 @@ from ..exporters.templates import distinct
 from ..report.self_time import self_time
 from ..trace import KINDS, Trace
 
-_MOST = 1000  # distinct ones; the SDK's own limit for an instrument is 2,000
-_OTHERS = "(others)"
+MOST = 1000  # distinct ones, and as many models; the SDK's own limit for an instrument is 2,000
+OTHERS = "(others)"  # all beyond that
 
 # Model, op, kind, device type and id (-1: unknown).
 Key = tuple[str, str, str, str, int]
@@ -46,8 +46,8 @@ class OpTotals:
                 self._add(_key(trace, names[of_model], name, device), time, number)
 
     def _add(self, key: Key, time: int, calls: int) -> None:
-        if key not in self._totals and len(self._totals) >= _MOST:
-            key = (key[0], _OTHERS, "", "", -1)
+        if key not in self._totals and len(self._totals) >= MOST:
+            key = (OTHERS, OTHERS, "", "", -1)
         before = self._totals.get(key, (0, 0))
         self._totals[key] = (before[0] + time, before[1] + calls)
 

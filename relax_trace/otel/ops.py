@@ -14,6 +14,7 @@ import numpy as np
 from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
 from ..alarms import Alarms
+from ..exporters.otlp.templates import text
 from . import conventions as names
 from .budgets import Budgets
 from .capture import Capture, Captured, Counts, try_to_add
@@ -61,6 +62,7 @@ class Ops:
         self._capture = Capture(self._after_fork)
         self._worker: Worker[Finished] = Worker(self._work, settings.queue)
         self._at_exit_registered = False
+        self._stopped = False
 
     def add(self, vm: Any) -> None:
         """Record this VM's ops, where that can be."""
@@ -72,6 +74,7 @@ class Ops:
 
     def stop(self) -> None:
         """Make the spans that are still to be made, and leave all VMs alone."""
+        self._stopped = True  # what is still running has no spans of ops
         atexit.unregister(self._finish)
         self._at_exit_registered = False
         self._finish()
@@ -93,8 +96,8 @@ class Ops:
 
     def end(self, begun: tuple[int, bytes], span: Span, invocation: Ended) -> None:
         """Say on the invocation's span what ran in it, and have the ops' spans made."""
-        tag, before = begun
-        counts = self._capture.end(before)
+        tag, _ = begun
+        counts = self._capture.end(begun)
         calls = counts.calls if self._settings.calls == "all" else counts.tensors
         context = span.get_span_context()
         reason = self._reason(invocation)
@@ -107,11 +110,11 @@ class Ops:
             granted,
             reason if self._files and not context.trace_flags.sampled else None,
             threading.get_ident(),
-            threading.current_thread().name,
+            text(threading.current_thread().name),
         )
         if not self._put(finished):
             self._capture.forget(tag)
-            self._losses.add(QUEUE, granted)
+            self._losses.add(SHUTDOWN if self._stopped else QUEUE, granted or calls)
             granted = 0
         if span.is_recording():
             span.set_attributes(_summary(counts, calls, wanted - granted, reason))
@@ -127,10 +130,12 @@ class Ops:
         return always or context.trace_flags.sampled
 
     def _put(self, finished: Finished) -> bool:
+        if self._stopped:
+            return False
         if not self._at_exit_registered:  # now: the provider's own, which runs after, is there
             self._at_exit_registered = True
             atexit.register(self._finish)
-        return self._worker.put(finished)
+        return self._worker.put(finished, weighty=bool(finished.granted or finished.to_file))
 
     # ---- on the worker ----
 

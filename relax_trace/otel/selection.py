@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,21 @@ class Selection:
     end: NDArray[np.int64]
     finished: list[Finished]
     rows: list[Index]
+
+    def only(self, wanted: list[bool]) -> Selection:
+        """The ops of some of ``finished``."""
+        finished = list(compress(self.finished, wanted))
+        rows = list(compress(self.rows, wanted))
+        kept = np.zeros(len(self.trace), bool)
+        kept[np.concatenate(rows)] = True
+        place = np.cumsum(kept) - 1
+        return Selection(
+            self.trace.take_ops(kept),
+            self.start[kept],
+            self.end[kept],
+            finished,
+            [place[of_one] for of_one in rows],
+        )
 
 
 def select(captured: Captured, finished: list[Finished], every_call: bool) -> Selection:

@@ -10,14 +10,17 @@ from typing import Generic, TypeVar
 
 _log = logging.getLogger("relax_trace")
 
-_GATHER_SECONDS = 0.05  # to do many at once
+_GATHER_SECONDS = 0.25  # to do many at once
 _IDLE_SECONDS = 10.0  # after which the thread ends
 
 T = TypeVar("T")
 
 
+_LESSER = 20  # times as many items of less weight may wait
+
+
 class Worker(Generic[T]):
-    """Takes items, at most ``most`` at a time, to ``work`` on its own thread."""
+    """Takes items to ``work`` on its own thread; at most ``most`` may wait, of less weight more."""
 
     def __init__(self, work: Callable[[list[T]], None], most: int) -> None:
         self.most = most
@@ -29,24 +32,36 @@ class Worker(Generic[T]):
         """In a child process: neither the thread is there, nor what waits is the child's."""
         self._changed = threading.Condition()
         self._items: deque[T] = deque()
-        self._put = self._done = 0
+        self._put = self._done = self._weighty = 0
         self._hurry = False
         self._thread: threading.Thread | None = None
 
-    def put(self, item: T) -> bool:
-        """Leave an item to the thread; False where too many wait already."""
+    def put(self, item: T, *, weighty: bool = True) -> bool:
+        """Leave an item to the thread; False where too many wait already, or it can't be had."""
         with self._changed:
-            if len(self._items) >= self.most:
+            full = self._weighty >= self.most if weighty else False
+            if full or len(self._items) >= self.most * (1 + _LESSER):
+                return False
+            if not self._thread and not self._start():
                 return False
             self._items.append(item)
             self._put += 1
-            if len(self._items) == 1:
+            self._weighty += weighty
+            if len(self._items) == 1 or self._crowded():
                 self._changed.notify_all()
-            if not self._thread:
-                self._thread = threading.Thread(
-                    target=self._run, name="relax_trace.otel", daemon=True
-                )
-                self._thread.start()
+        return True
+
+    def _crowded(self) -> bool:
+        """Whether it is time to begin: half of what may wait does."""
+        return 2 * self._weighty >= self.most or 2 * len(self._items) >= self.most * _LESSER
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._run, name="relax_trace.otel", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more: there may be one later
+            return False
+        self._thread = thread
         return True
 
     def flush(self, seconds: float) -> bool:
@@ -63,6 +78,7 @@ class Worker(Generic[T]):
         with self._changed:
             left = list(self._items)
             self._items.clear()
+            self._weighty = 0
             self._done += len(left)
             self._changed.notify_all()
             return left
@@ -73,9 +89,10 @@ class Worker(Generic[T]):
                 if not self._changed.wait_for(lambda: self._items, _IDLE_SECONDS):
                     self._thread = None
                     return
-                self._changed.wait_for(lambda: self._hurry, _GATHER_SECONDS)
+                self._changed.wait_for(lambda: self._hurry or self._crowded(), _GATHER_SECONDS)
                 items = list(self._items)
                 self._items.clear()
+                self._weighty = 0
             try:
                 self._work(items)
             except Exception:  # nobody else would hear of it

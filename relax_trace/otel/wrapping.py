@@ -22,10 +22,10 @@ Around = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], An
 
 @dataclass
 class _Layer:
-    """What is put around one VM; the functions taken from the VM hold it."""
+    """What is put around one VM, as long as that lives."""
 
     vm_class: type  # the VM's own
-    around: Around | None  # None: taken off again
+    around: Around | None = None  # None: it is taken off
 
     def call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -33,11 +33,37 @@ class _Layer:
         around = self.around
         return around(name, function, args, kwargs) if around else function(*args, **kwargs)
 
-    def wrapped(self, name: str, function: Any) -> Any:
-        """The function, still of its own type as far as can be seen."""
-        return wrapt.FunctionWrapper(
-            function, lambda function, _, args, kwargs: self.call(name, function, args, kwargs)
+
+class _Function(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+    """A VM's function, of its own type as far as can be seen.
+
+    It keeps the VM alive: whoever holds nothing else still has what is put around it, or not.
+    """
+
+    def __init__(self, vm: Any, name: str, function: Any) -> None:
+        call = _layers[vm].call
+        super().__init__(
+            function, lambda function, _, args, kwargs: call(name, function, args, kwargs)
         )
+        self._self_vm = vm
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.__wrapped__ == _bare(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.__wrapped__)
+
+    def same_as(self, other: object) -> bool:
+        """As TVM's own, which knows nothing of wrappers."""
+        function: Any = self.__wrapped__
+        return bool(function.same_as(_bare(other)))
+
+
+def _bare(function: object) -> object:
+    return function.__wrapped__ if type(function) is _Function else function
 
 
 _layers: weakref.WeakKeyDictionary[Any, _Layer] = weakref.WeakKeyDictionary()
@@ -47,12 +73,11 @@ def wrap(vm: Any, around: Around) -> None:
     """Have ``around`` called for each invocation of ``vm`` from now on, in the place of another."""
 
     def put_over(vm_class: type) -> type:
-        layer = _layers.get(vm)
-        if layer:
-            layer.around = around
-            return vm_class
-        _layers[vm] = _Layer(vm_class, around)
-        return _wrapped_class(vm_class)
+        layer = _layers.setdefault(vm, _Layer(vm_class))
+        if layer.around is None:
+            layer.vm_class, vm_class = vm_class, _wrapped_class(vm_class)
+        layer.around = around
+        return vm_class
 
     attach.change_class(vm, put_over)
 
@@ -61,8 +86,8 @@ def unwrap(vm: Any) -> None:
     """Undo :func:`wrap`, for the functions taken meanwhile too; harmless where there is none."""
 
     def take_off(vm_class: type) -> type:
-        layer = _layers.pop(vm, None)
-        if not layer:
+        layer = _layers.get(vm)
+        if layer is None or layer.around is None:
             return vm_class
         layer.around = None
         return layer.vm_class
@@ -72,12 +97,8 @@ def unwrap(vm: Any) -> None:
 
 def wrapped_vms() -> list[Any]:
     """The VMs that are wrapped now."""
-    return [vm for known in _layers.keyrefs() if (vm := known()) is not None]
-
-
-def _layer_of(vm: Any) -> _Layer:
-    """The VM's layer; one that does nothing where another thread is just taking it off."""
-    return _layers.get(vm) or _Layer(type(vm), None)
+    known = [vm for known in _layers.keyrefs() if (vm := known()) is not None]
+    return [vm for vm in known if _layers[vm].around]
 
 
 @functools.cache
@@ -93,25 +114,21 @@ def _wrapped_class(vm_class: Any) -> type:
         @functools.wraps(VirtualMachine.__getitem__)
         def __getitem__(self, key: str) -> Any:
             function = super().__getitem__(key)
-            return (
-                function
-                if key in attach.NOT_INVOCATIONS
-                else _layer_of(self).wrapped(key, function)
-            )
+            return function if key in attach.NOT_INVOCATIONS else _Function(self, key, function)
 
         @functools.wraps(VirtualMachine.invoke_closure)
         def invoke_closure(self, *args: Any, **kwargs: Any) -> Any:
-            return _layer_of(self).call("invoke_closure", super().invoke_closure, args, kwargs)
+            return _layers[self].call("invoke_closure", super().invoke_closure, args, kwargs)
 
         @functools.wraps(VirtualMachine.invoke_stateful)
         def invoke_stateful(self, *args: Any, **kwargs: Any) -> Any:
             name = _first(args, kwargs, "invoke_stateful")
-            return _layer_of(self).call(name, super().invoke_stateful, args, kwargs)
+            return _layers[self].call(name, super().invoke_stateful, args, kwargs)
 
         @functools.wraps(VirtualMachine.time_evaluator)
         def time_evaluator(self, *args: Any, **kwargs: Any) -> Any:
             evaluator = super().time_evaluator(*args, **kwargs)
-            return _layer_of(self).wrapped(_first(args, kwargs, "time_evaluator"), evaluator)
+            return _Function(self, _first(args, kwargs, "time_evaluator"), evaluator)
 
         def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
             """A copy of the VM is of the VM's own class: nothing would ever unwrap it."""
@@ -119,7 +136,7 @@ def _wrapped_class(vm_class: Any) -> type:
             if isinstance(made, str):
                 return made
             make, arguments, *rest = made
-            layer = _layer_of(self)
+            layer = _layers[self]
             ours = (type(self), _wrapped_class(layer.vm_class))
             return (make, tuple(layer.vm_class if it in ours else it for it in arguments), *rest)
 

@@ -113,15 +113,15 @@ static void ask(wish* with, const entry* function, decision* made) {
 /* What one recording left out, it leaves out with all that is inside, whatever others make of it. */
 static decision decide(const vm_state* vm, const entry* function, uint32_t left_out) {
   decision made = {.left_out = left_out};
-  uint32_t asked = 0, tagged = 0;
+  uint32_t asked = 0, by_tag = 0;
   for (wish* at = vm->wishes; at; at = at->next) {
     if (left_out & 1u << at->slot) continue;
     if (at->flags & WISH_TAGGED && !this_tag.number) continue;
     asked |= 1u << at->slot;
-    if (at->flags & WISH_TAGGED) tagged |= 1u << at->slot; /* whose invocations have spans */
+    if (at->flags & WISH_TAGGED) by_tag |= 1u << at->slot; /* whose invocations have spans */
     ask(at, function, &made);
   }
-  made.described = made.slots.taken & ~tagged;
+  made.described = made.slots.taken & ~by_tag;
   made.armed |= made.slots.taken;
   made.left_out |= asked & ~made.armed;
   return made;

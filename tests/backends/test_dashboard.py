@@ -70,7 +70,7 @@ def test_panels_agree_with_what_ran(laptop: Laptop) -> None:
     assert shares.keys() >= {"add", "subtract", "multiply", "relax_trace_tests.callback"}
     assert sum(shares.values()) == pytest.approx(1)
     (dropped,) = answers(laptop, "Ops without a span")
-    assert dropped == dict.fromkeys(["queue", "rate", "ring", "shutdown"], 0)
+    assert dropped == dict.fromkeys(["export", "queue", "rate", "ring", "shutdown"], 0)
     (calls,) = answers(laptop, "Calls by op")
     assert calls["add cpu"] == calls["subtract cpu"] == 2 * calls["relax_trace_tests.callback cpu"]
 

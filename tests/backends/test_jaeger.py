@@ -45,6 +45,7 @@ def test_tags_of_an_op_have_their_types(laptop: Laptop) -> None:
     assert len(ops) == 2 * ROUNDS
     tags = {tag["key"]: (tag["type"], tag["value"]) for tag in ops[0]["tags"]}
     assert tags.pop("thread.id")[0] == "int64"
+    assert tags.pop("otel.scope.version", ("string", ""))[0] == "string"  # where it is installed
     assert tags == {
         "otel.scope.name": ("string", "relax_trace.ops"),
         "span.kind": ("string", "internal"),

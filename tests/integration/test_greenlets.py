@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import greenlet
 import numpy as np
 import pytest
 import tvm
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 import relax_trace
+from integration.live_spans import Live, attributes, live
 from integration.small_vms import (
     CALL,
     MAIN,
@@ -19,6 +23,8 @@ from integration.small_vms import (
     tensor,
     vm_of,
 )
+from relax_trace import attach
+from relax_trace.recorder.native import load
 from relax_trace.trace import FAILED
 
 
@@ -151,3 +157,49 @@ def test_a_vm_that_another_one_calls_back_into() -> None:
     assert trace.invocations.vm.tolist() == [0, 1, 0]
     assert trace.invocations.parent.tolist() == [-1, 0, 1]
     assert [calls(trace, i) for i in range(3)] == [CALL, CALL, MAIN]
+
+
+def ops_by_invocation(application: Live) -> list[int]:
+    """How many op spans are under each invocation's span, in the order of their ends."""
+    under = Counter(op.parent.span_id for op in application.ops if op.parent)
+    return [under[span.context.span_id] for span in application.spans]
+
+
+# 2 of the 4 calls are over as the next one begins; the others are counted where that has ended, and
+# gives the thread back to one that has not.
+@pytest.mark.parametrize(
+    ("ends", "counts"),
+    [
+        ((0, 1, 2), [2, 2, 4]),
+        ((0, 2, 1), [2, 4, 4]),
+        ((1, 0, 2), [2, 2, 4]),
+        ((1, 2, 0), [2, 4, 2]),
+        ((2, 0, 1), [4, 2, 4]),
+        ((2, 1, 0), [4, 4, 4]),
+    ],
+)
+def test_live_spans_of_greenlets_that_end_in_any_order(
+    ends: tuple[int, ...], counts: list[int]
+) -> None:
+    """No invocation has what is another's; what comes after them is recorded only if sampled."""
+    hub = greenlet.getcurrent()
+    with live() as application:
+        vms = [vm_of(small()) for _ in ends]
+        with callback(lambda _: hub.switch()):
+            workers = [greenlet.greenlet(vm["call"]) for vm in vms]
+            for worker in workers:
+                worker.switch(tensor(1, 2, 3, 4))
+            for number in ends:
+                workers[number].switch()
+        said = [attributes(span)["tvm.vm.op.count"][1] for span in application.spans]
+        assert said == counts
+        assert ops_by_invocation(application) == counts
+        vms[0]["call"](tensor(1, 2, 3, 4))
+        assert ops_by_invocation(application)[3:] == [4]
+    with live(sampler=ParentBased(ALWAYS_OFF)):
+        vm = vm_of(small())
+        recorder = attach.attachment_of(vm).number
+        armed: list[int] = []
+        with callback(lambda _: armed.append(load().state(recorder) & 1)):
+            vm["call"](tensor(1, 2, 3, 4))
+    assert armed == [0]

@@ -15,13 +15,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 import models
 from integration.live_spans import Live, live
 from integration.otlp_receivers import Answer, Receiver, grpc_receiver, http_receiver, partial
 from integration.small_vms import callback, small, tensor, vm_of
 from integration.test_throw import OwnError
-from relax_trace.otel import RelaxVMInstrumentor
+from relax_trace.otel import RelaxVMInstrumentor, batch
 
 X = (1, 2, 3, 4)
 WIDE = dict.fromkeys(("ops_per_invocation", "ops_per_trace", "ops_per_second"), 1_000_000)
@@ -39,7 +40,7 @@ def receiver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def run(application: Live, vm: Any) -> None:
-    """Two requests: nested functions, and an op that throws."""
+    """Three requests: nested functions, an op that throws, one of a vendor's trace."""
 
     def boom(_: Any) -> None:
         raise OwnError("no", 3)
@@ -48,6 +49,10 @@ def run(application: Live, vm: Any) -> None:
         vm["main"](tensor(*X))
     with callback(boom), pytest.raises(RuntimeError):
         vm["nested_call"](tensor(*X))
+    state = TraceState([("vendor", "x")])
+    vendors = SpanContext(1 << 100, 1 << 60, True, TraceFlags(TraceFlags.SAMPLED), state)
+    with batch(parent=vendors):
+        vm["inner"](tensor(*X))
     assert RelaxVMInstrumentor().force_flush()
 
 

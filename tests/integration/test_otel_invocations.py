@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import itertools
 import logging
 import pickle
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -184,6 +186,7 @@ def test_a_function_that_was_taken_stays_a_function(application: Live) -> None:
     assert isinstance(function, tvm_ffi.Function)
     tvm_ffi.register_global_func("relax_trace_tests.main", function, override=True)
     tvm_ffi.get_global_func("relax_trace_tests.main")(tensor(*X))
+    tvm_ffi.registry.remove_global_func("relax_trace_tests.main")  # it keeps the VM
     assert [span.name for span in application.spans] == ["main"]
     holder = type("Holder", (), {"run": function})()
     holder.run(tensor(*X))
@@ -199,6 +202,40 @@ def test_a_function_that_was_taken_stays_a_function(application: Live) -> None:
         vm["no_such_function"]
     assert vm["get_function_arity"]("main") == 1
     assert len(application.spans) == 2
+
+
+def test_a_function_whose_vm_nobody_keeps() -> None:
+    """It has spans, with its ops, while there is an instrumentation, and only then."""
+    with live() as application:
+        function = vm_of(small())["main"]
+        gc.collect()
+        function(tensor(*X))
+        assert (len(application.spans), len(application.ops)) == (1, 8)
+        RelaxVMInstrumentor().uninstrument()
+        assert function(tensor(*X)).numpy().tolist() == RESULT
+        assert (len(application.spans), len(application.ops)) == (1, 8)
+        RelaxVMInstrumentor().instrument(tracer_provider=application.provider)
+        function(tensor(*X))
+        assert (len(application.spans), len(application.ops)) == (2, 16)
+        assert attributes(application.spans[1])["tvm.vm.op.count"] == (int, 8)
+    made = weakref.ref(function._self_vm)
+    assert type(made()) is VM
+    del function
+    gc.collect()
+    assert made() is None
+
+
+def test_a_function_equals_itself() -> None:
+    """However often it was taken, as TVM's own functions do; and no other."""
+    with live():  # ops are recorded: the VM gives the same function each time
+        vm = vm_of(small())
+        function, again, other = vm["main"], vm["main"], vm["inner"]
+    assert function is not again
+    assert [function == one for one in (function, again, other, 3)] == [True, True, False, False]
+    assert [function != one for one in (function, again, other, 3)] == [False, False, True, True]
+    assert [function.same_as(one) for one in (function, again, other)] == [True, True, False]
+    assert {function, again, other} == {function, other}
+    assert function == function.__wrapped__
 
 
 def test_a_copy_of_an_instrumented_vm(application: Live) -> None:

@@ -172,6 +172,72 @@ def test_many_threads() -> None:
     assert found["tvm.op.calls"][1][key].value == 200
 
 
+def test_another_provider_begins_anew() -> None:
+    """Each has what ran while it was in use, and goes on when it is used again."""
+    readers = InMemoryMetricReader(), InMemoryMetricReader()
+    providers = [MeterProvider([reader]) for reader in readers]
+    before = RelaxVMInstrumentor().dropped["rate"]
+    vm = vm_of(small())
+    found = []
+    for used in (0, 1, 0):
+        with live({"meter_provider": providers[used], "ops_per_invocation": 1}):
+            RelaxVMInstrumentor().instrument_vm(vm, name="metrics5")
+            vm["main"](tensor(*X))
+            for reader in readers[: len(found) + 1]:
+                seen = collected(reader)
+                calls = sum(point.value for point in seen["tvm.op.calls"][1].values())
+                duration = seen["tvm.vm.invocation.duration"][1]
+                count = duration[of("metrics5", function="main")].count
+                dropped = seen["tvm.trace.dropped"][1][(("reason", "rate"),)].value
+                found.append((used, calls, count, dropped))
+    assert found == [
+        *[(0, 19, 1, 7)],
+        *[(1, 19, 1, 7), (1, 19, 1, 7)],
+        *[(0, 38, 2, 14), (0, 19, 1, 7)],
+    ]
+    assert RelaxVMInstrumentor().dropped["rate"] - before == 21
+
+
+def test_a_provider_of_a_child_process() -> None:
+    """It has nothing of what ran in the parent, whose warning isn't said again."""
+    ended = run_alone(
+        """
+import os, warnings
+warnings.filterwarnings("ignore", ".* multi-threaded, use of fork", DeprecationWarning)
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from integration.live_spans import live
+from integration.small_vms import small, tensor, vm_of
+from integration.test_otel_metrics import collected, of, of_op
+from relax_trace.otel import RelaxVMInstrumentor
+
+def look(reader):
+    found = collected(reader)
+    calls = found["tvm.op.calls"][1][of_op("vm", "vm.builtin.match_shape", "builtin")].value
+    duration = found["tvm.vm.invocation.duration"][1][of("vm", function="identity")]
+    return calls, duration.count, found["tvm.trace.dropped"][1][(("reason", "rate"),)].value
+
+readers = [InMemoryMetricReader(), InMemoryMetricReader()]
+with live({"meter_provider": MeterProvider([readers[0]]), "ops_per_invocation": 1}):
+    vm = vm_of(small())
+    for _ in range(3):
+        vm["identity"](tensor(1, 2, 3, 4))
+    assert look(readers[0]) == (3, 3, 3), look(readers[0])
+    pid = os.fork()
+    if not pid:
+        RelaxVMInstrumentor().uninstrument()
+        with live({"meter_provider": MeterProvider([readers[1]]), "ops_per_invocation": 1}):
+            vm["identity"](tensor(1, 2, 3, 4))
+            os._exit(look(readers[1]) != (1, 1, 1))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert look(readers[0]) == (3, 3, 3), look(readers[0])
+"""
+    )
+    assert ended.returncode == 0, ended
+    (said,) = ended.stderr.splitlines()
+    assert said.startswith("op spans are left out: there were more than `ops_per_invocation`")
+
+
 def test_a_fork() -> None:
     """A child counts on from its parent, as the SDK's own instruments do; what runs is its own."""
     ended = run_alone(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 import tvm
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import (
     ALWAYS_OFF,
     ALWAYS_ON,
@@ -372,34 +371,3 @@ def test_a_broken_span_processor(caplog: pytest.LogCaptureFixture) -> None:
         assert RelaxVMInstrumentor().dropped["export"] - before == 2 * 6
     (said,) = [text for text in caplog.messages if "could not be made; this" in text]
     assert said == ("op spans could not be made; this is said only once")
-
-
-class Slow(SpanExporter):
-    """Takes its time, and counts."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Count by scope."""
-        threading.Event().wait(0.05)
-        self.counts.update(
-            span.instrumentation_scope.name for span in spans if span.instrumentation_scope
-        )
-        return SpanExportResult.SUCCESS
-
-
-def test_the_applications_spans_are_not_pushed_out() -> None:
-    """Of a burst of ops far above the SDK's queue, with a slow exporter, every span arrives."""
-    settings = {"ops_per_invocation": 1000, "ops_per_trace": 1000, "ops_per_second": 1_000_000}
-    with live(settings) as application:
-        slow = Slow()
-        application.provider.add_span_processor(BatchSpanProcessor(slow))
-        vm = vm_of(chain(300))
-        for _ in range(20):
-            with application.tracer.start_as_current_span("request"):
-                vm["main"](tensor(*X))
-        assert RelaxVMInstrumentor().force_flush()
-        assert application.provider.force_flush()
-        assert slow.counts == {"application": 20, "relax_trace": 20, "relax_trace.ops": 6040}
-        application.provider.shutdown()

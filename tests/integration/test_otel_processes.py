@@ -122,6 +122,7 @@ instrumentation/development:
     [
         ("{ops_per_invocation: 2, calls: tensors}", 4, ""),
         ("{ops: none}", 2, ""),
+        ("{ops: none, enabled: false}", 1, ""),
         # Said by the file's reader, which goes on with what the environment says.
         ("{opps: none}", 10, "there is no setting 'opps'; there are: "),
     ],

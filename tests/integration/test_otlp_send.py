@@ -32,7 +32,7 @@ from integration.otlp_receivers import (
     partial,
 )
 from relax_trace import ExportError
-from relax_trace.exporters.otlp import protobuf, sending
+from relax_trace.exporters.otlp import connection, protobuf
 from relax_trace.exporters.otlp.batches import REQUEST_BYTES, requests
 from relax_trace.exporters.otlp.sending import Sent
 from unit.traces import Op, trace_of
@@ -58,7 +58,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The waits between attempts, which then take no time: the clock is moved on by them."""
     seen: list[float] = []
     clock = SimpleNamespace(sleep=seen.append, monotonic=lambda: time.monotonic() + sum(seen))
-    monkeypatch.setattr(sending, "time", clock)
+    monkeypatch.setattr(connection, "time", clock)
     return seen
 
 

@@ -75,11 +75,15 @@ def requests(
 
 
 def op_requests(
-    trace: Trace, form: Form, identity: Identity, resource: Mapping[str, Value]
+    trace: Trace,
+    form: Form,
+    identity: Identity,
+    resource: Mapping[str, Value],
+    trace_state: str = "",
 ) -> Iterator[Request]:
     """The spans of its ops alone, for invocations that have theirs."""
     envelope = _Envelope.of(form, resource)
-    encoder = Encoder.of(trace, form, identity)
+    encoder = Encoder.of(trace, form, identity, trace_state)
     none = Ragged.from_bytes([])
     for first in range(0, len(trace), _SLICE):
         ops = encoder.ops(slice(first, min(first + _SLICE, len(trace))))

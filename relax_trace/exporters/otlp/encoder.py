@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ class Encoder:
     invocation_tail: Callable[..., bytes]
 
     @classmethod
-    def of(cls, trace: Trace, form: Form, identity: Identity) -> Encoder:
+    def of(cls, trace: Trace, form: Form, identity: Identity, trace_state: str = "") -> Encoder:
         """Prepare to encode; linear in the signatures and invocations."""
         codes, destination = np.unique(
             np.append(trace.signatures.destinations, NO_DEVICE), return_inverse=True
@@ -47,7 +47,8 @@ class Encoder:
         ]
 
         def op_tail(flags: int, device: int, to: int, *rest: int) -> bytes:
-            return form.tail(op_template(trace, flags, device, devices[to], *rest))
+            template = op_template(trace, flags, device, devices[to], *rest)
+            return form.tail(replace(template, trace_state=trace_state))
 
         def invocation_tail(*key: Any) -> bytes:
             return form.tail(invocation_template(trace, *key))

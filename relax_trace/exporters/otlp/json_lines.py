@@ -18,6 +18,8 @@ _HEX = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.uint16)
 def tail(template: Template) -> bytes:
     """All fields of a span that don't vary; its attributes are still open."""
     fields: dict[str, object] = {"name": template.name, "kind": 1, "flags": 0x100}
+    if template.trace_state:
+        fields["traceState"] = template.trace_state
     if template.dropped:
         fields["droppedAttributesCount"] = template.dropped
     status: dict[str, object] = {"code": 2} if template.failed else {}

@@ -25,6 +25,7 @@ def tail(template: Template) -> bytes:
     """All fields of a span that don't vary."""
     span: bytes = Span(
         name=template.name,
+        trace_state=template.trace_state,
         kind=Span.SPAN_KIND_INTERNAL,
         # What the SDK sends of a span whose parent, if it has one, is in the same process.
         flags=SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK,

@@ -24,6 +24,7 @@ class Template:
     failed: bool = False
     message: str = ""  # of the error
     dropped: int = 0  # attributes that are not there, though they should
+    trace_state: str = ""  # of W3C's Trace Context
 
 
 def text(value: str) -> str:
