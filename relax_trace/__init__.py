@@ -11,6 +11,7 @@ from .errors import (
     TraceFileError,
 )
 from .profiling import profile
+from .recorder.build import recorder_object
 from .recording import Recording, record
 from .report import Report
 from .schedules import Action, Schedule, schedule
@@ -37,5 +38,6 @@ __all__ = [
     "load",
     "profile",
     "record",
+    "recorder_object",
     "schedule",
 ]
