@@ -75,6 +75,8 @@ def _compiled(command: list[str], target: toolchains.Target | None) -> tuple[byt
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "recorder")
         _run([*command, "-o", str(out), str(SOURCES / "recorder.c")], folder)
+        if not out.exists():
+            raise RecorderError(f"the compiler {command[0]!r} made no file")
         built = elf.read(out)
         if target and target.machine in elf.MACHINES and built.machine != target.machine:
             raise RecorderError(
