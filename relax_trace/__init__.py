@@ -12,6 +12,7 @@ from .errors import (
     TraceFileError,
 )
 from .profiling import profile
+from .recorder.build import recorder_object
 from .recording import Recording, record
 from .report import Report
 from .schedules import Action, Schedule, schedule
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "profile",
     "record",
+    "recorder_object",
     "remote_tuple",
     "schedule",
 ]
