@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from .notices import Notice
 from .options import Options
 from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
-from .recorder.records import Share
+from .recorder.records import Clock, Share
 from .remote import Remote, notice_of
 from .remote_calls import RemoteCall
 from .remote_clock import Ping, clock_of
@@ -31,14 +32,17 @@ class Part:
         self, options: Options, remote: Remote | None, act: Callable[[Part, Notice], None]
     ) -> None:
         self.options = options
-        self.remote = remote
+        self.remote = remote  # None once the part has left: it holds the connection
         self.hub = remote.hub if remote else hub
+        self._name = remote.name if remote else ""
+        self._lost = ""
         self.slot = -1
         self.since = 0
         self.dumps = Dumps()
         self.ready: deque[Dumps] = deque()  # complete cycles
         self._act = act
         self._calls: deque[RemoteCall] = deque(maxlen=options.limit // _BYTES_A_CALL)
+        self._leaving = threading.Lock()
         self._first: Ping | None = None
         self._last: Ping | None = None
 
@@ -52,9 +56,13 @@ class Part:
     def leave(self) -> None:
         """Have no more; a second call waits for the first."""
         self.hub.leave(self)
-        if self.remote and self._last is None:
-            self._last = self.remote.ping() or self._first
-            self.remote.forget(self._called)
+        with self._leaving:
+            remote, self.remote = self.remote, None
+            if remote:
+                self._last = remote.ping() or self._first
+                remote.forget(self._called)
+                self._lost = remote.hub.lost
+                self.hub = hub  # of which it is no member
 
     def _called(self, call: RemoteCall) -> Notice | None:
         self._calls.append(call)
@@ -86,23 +94,31 @@ class Part:
     def trace(self, dumps: Dumps, labels: Labels) -> Trace:
         """The recording's share of these dumps."""
         share, labels = Share(self.slot, self.since), with_suffixes(labels)
-        if not self.remote:
+        if not self._name:
             return to_trace(dumps, share, labels)
-        assert self._first
-        last = self._last or self.remote.ping() or self._first
-        clock, error_ns = clock_of(dumps, self._first, last)
-        said = {f"Clock of {self.remote.name}": f"within {error_ns / 1000:.1f} us of this one's"}
-        if self.hub.lost:
-            said[f"Incomplete, {self.remote.name}"] = self.hub.lost
+        clock, error_ns = self._clock(dumps)
+        said = {f"Clock of {self._name}": f"within {error_ns / 1000:.1f} us of this one's"}
+        if lost := self.remote.hub.lost if self.remote else self._lost:
+            said[f"Incomplete, {self._name}"] = lost
         here = replace(labels_now([]), configuration={**labels.configuration, **said})
         return remote_trace(dumps, share, labels, clock, list(self._calls), here)
+
+    def _clock(self, dumps: Dumps) -> tuple[Clock, float]:
+        first = self._first or Ping(0, 0, 0.0)
+        last = self._last or (self.remote.ping() if self.remote else None) or first
+        return clock_of(dumps, first, last)
+
+    @property
+    def name(self) -> str:
+        """Of the server; empty for this process."""
+        return self._name
 
 
 def whole(traces: dict[Part, Trace]) -> Trace:
     """What several recorders have as one Trace; devices say where they are if that is in doubt."""
     ran = [part for part, trace in traces.items() if len(trace)]
     named = [
-        _with_names(trace, part.remote.name) if part.remote and len(ran) > 1 else trace
+        _with_names(trace, part.name) if part.name and len(ran) > 1 else trace
         for part, trace in traces.items()
     ]
     if len(named) == 1:

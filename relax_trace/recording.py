@@ -47,7 +47,8 @@ class Recording:
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()  # a recording keeps no VM alive
         self._module = None  # but a VM's module, which nothing else may hold
         self._alarms = Alarms(options.snapshots) if options.snapshots is not None else None
-        self._parts: dict[Remote | None, Part] = {}  # None: what this process has of it
+        self._parts: dict[int, Part] = {}  # by the identity of a Remote, which isn't held
+        self._took_any = False
         self._paused = False
         self._labels: dict[Part, Labels] | None = None  # once stop() was called
         self._ended = False
@@ -124,6 +125,7 @@ class Recording:
                 self._ended = True
                 self._watch.close()
                 taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
+                self._targets.clear()  # they hold connections that the program may give up
         if taken:
             self._say_taken()
 
@@ -178,6 +180,7 @@ class Recording:
         attachment = attach.attach(vm, self._give_up if self._everywhere else None)
         attachment.name = name or attachment.name
         self._targets[id(attachment)] = (weakref.ref(vm), attachment)
+        self._took_any = True
         self._attached.add(vm)
         try:
             self._part(attachment.remote)
@@ -189,11 +192,12 @@ class Recording:
 
     def _part(self, remote: Remote | None) -> Part:
         """What there is of one recorder, from now on."""
-        if remote not in self._parts:
+        key = id(remote)
+        if key not in self._parts:
             part = Part(self.options, remote, self._notice)
             part.join()
-            self._parts[remote] = part
-        return self._parts[remote]
+            self._parts[key] = part
+        return self._parts[key]
 
     def _want(self, vm: Any) -> None:
         attachment = attach.attachment_of(vm)
@@ -203,8 +207,9 @@ class Recording:
     def _unwant(self) -> None:
         for reference, attachment in self._targets.values():
             vm = reference()
-            if (vm is None or vm in self._attached) and attachment.remote in self._parts:
-                attach.unwant(vm, attachment, self._parts[attachment.remote].slot)
+            part = self._parts.get(id(attachment.remote))
+            if part and (vm is None or vm in self._attached):
+                attach.unwant(vm, attachment, part.slot)
 
     def _detach(self, vm: Any) -> bool:
         """Leave the VM alone; whether somebody put another instrument in the place of ours."""
@@ -295,7 +300,7 @@ class Recording:
                 RelaxTraceWarning,
                 stacklevel=3,
             )
-        elif self._everywhere and self._targets and options.held:
+        elif self._everywhere and self._took_any and options.held:
             warnings.warn(
                 "no invocation was seen: record() without a VM sees functions that are taken from "
                 "a VM while it runs; record(vm) also sees those that were taken before",

@@ -36,15 +36,20 @@ _LATEST = (1 << 64) - 1  # ticks, later than any recording's beginning
 
 
 class Remote:
-    """One server's process, for as long as its session lives."""
+    """One server's process, for as long as its session lives.
+
+    The connection is open as long as anything holds one of the recorder's functions: nothing here
+    holds one for longer than a VM, or a recording that runs.
+    """
 
     def __init__(self, session: Any) -> None:
+        native = native_behind(session, name_of(session))
         self.name = name_of(session)
-        self.native: Native = native_behind(session, self.name)
-        self._calls = Calls()
-        self.hub = Hub(lambda: self.native, self._calls.told_to)
-        self._calls.hub = self.hub
+        self.native: Native = native
         self.configuration = _configuration(session)
+        self._calls = Calls()
+        self.hub = Hub(lambda: native, self._calls.told_to)
+        self._calls.drains(self.hub)
 
     def ping(self) -> Ping | None:
         """How its clock stands against ours; None where it is lost."""
@@ -62,6 +67,8 @@ class Remote:
         """Undo :meth:`listen`."""
         if listener in self._calls.listeners:
             self._calls.listeners.remove(listener)
+        if not self._calls.listeners:
+            self._calls.rest()
 
     def wrap(self, function: Any, vm: int, name: str) -> Any:
         """A remote function whose calls are told."""
@@ -73,20 +80,25 @@ class Calls:
 
     def __init__(self) -> None:
         self.listeners: list[Callable[[RemoteCall], Notice | None]] = []
-        self.hub: Hub | None = None
-        self._act: Act | None = None
+        self._hub: Callable[[], Hub | None] = lambda: None
+        self._act: Callable[[], Act | None] = lambda: None
         self._start_over()
 
     def _start_over(self) -> None:
         self._changed = threading.Condition()
         self._waiting: deque[Notice | None] = deque()  # None: there is something to drain
         self._put = self._done = 0
+        self._resting = False
         self._thread: threading.Thread | None = None
 
     def told_to(self, act: Act) -> Calls:
-        """Take notices to ``act``."""
-        self._act = act
+        """Take notices to ``act``, a method; not held, as it holds the connection."""
+        self._act = weakref.WeakMethod(act)
         return self
+
+    def drains(self, hub: Hub) -> None:
+        """Have the hub drained after calls."""
+        self._hub = weakref.ref(hub)
 
     def told(self, call: RemoteCall) -> None:
         """A call has ended."""
@@ -95,12 +107,19 @@ class Calls:
 
     def _leave(self, notice: Notice | None) -> None:
         with self._changed:
+            self._resting = False
             if notice or not self._waiting:
                 self._waiting.append(notice)
                 self._put += 1
             if not self._thread:
                 self._thread = threading.Thread(target=self._run, name="relax_trace", daemon=True)
                 self._thread.start()
+            self._changed.notify_all()
+
+    def rest(self) -> None:
+        """Let the thread end."""
+        with self._changed:
+            self._resting = True
             self._changed.notify_all()
 
     def listen(self) -> None:
@@ -119,17 +138,21 @@ class Calls:
     def after_fork(self, listen: bool) -> None:
         """In a child process: the connection is the parent's."""
         self._start_over()
-        if self.hub:
-            self.hub.lost = "the connection belongs to the parent process"
+        hub = self._hub()
+        if hub:
+            hub.lost = "the connection belongs to the parent process"
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
+                self._changed.wait_for(lambda: self._waiting or self._resting, _IDLE_SECONDS)
+                if not self._waiting:
                     self._thread = None
                     return
                 if self._waiting[0] is None:
-                    self._changed.wait_for(lambda: len(self._waiting) > 1, _DRAIN_SECONDS)
+                    self._changed.wait_for(
+                        lambda: len(self._waiting) > 1 or self._resting, _DRAIN_SECONDS
+                    )
                 notices = list(self._waiting)
                 self._waiting.clear()
             for notice in notices:
@@ -140,10 +163,11 @@ class Calls:
 
     def _follow(self, notice: Notice | None) -> None:
         try:
-            if notice and self._act:
-                self._act(notice)
-            elif self.hub:
-                self.hub.drain()
+            act, hub = self._act(), self._hub()
+            if notice and act:
+                act(notice)
+            elif hub:
+                hub.drain()
         except BaseException:  # the user's own code, or no memory; this thread has to go on
             _log.exception("a recording's trace could not be handed over")
 

@@ -17,6 +17,8 @@ from .import_hook import after_import
 
 _known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by TVM's number
 _addresses: dict[int, str] = {}
+# A VM holds its connection, but not the session that stands for it: the program may have let it go.
+_of_vm: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 
 def is_remote(vm: Any) -> bool:
@@ -31,6 +33,8 @@ def session_of(vm: Any) -> Any:
     """
     from tvm.rpc import client
 
+    if vm in _of_vm:
+        return _of_vm[vm]
     number = int(client._ffi_api.SessTableIndex(vm.module))
     session = _known.get(number)
     if session is None:
@@ -48,6 +52,21 @@ def session_of(vm: Any) -> Any:
 def name_of(session: Any) -> str:
     """``host:port`` of its server; where that isn't known, a name by its number."""
     return _addresses.get(session._tbl_index) or f"rpc{session._tbl_index}"
+
+
+def _watch_vms(module: ModuleType) -> None:
+    vm_class: Any = module.VirtualMachine
+    make = vm_class.__init__
+
+    @functools.wraps(make)
+    def init(vm: Any, rt_mod: Any, device: Any, *args: Any, **kwargs: Any) -> None:
+        for each in device if isinstance(device, list | tuple) else (device,):
+            session = getattr(each, "_rpc_sess", None)
+            if session is not None:
+                _of_vm[vm] = session
+        make(vm, rt_mod, device, *args, **kwargs)
+
+    vm_class.__init__ = init
 
 
 def _watch(module: ModuleType) -> None:
@@ -69,3 +88,4 @@ def _watch(module: ModuleType) -> None:
 
 
 after_import("tvm.rpc.client", _watch)
+after_import("tvm.runtime.vm", _watch_vms)

@@ -64,7 +64,7 @@ def _upload(session: Any, name: str) -> None:
 def _try(session: Any, library: Path, name: str) -> str:
     """Upload and load it; what is wrong if it can't be loaded: another machine's, as a rule."""
     try:
-        session.upload(str(library), name)
+        session.upload(bytearray(library.read_bytes()), name)  # of a path it leaves the file open
         session.load_module(name)
     except Exception as error:
         return str(error).strip().splitlines()[-1]

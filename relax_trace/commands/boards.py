@@ -35,8 +35,9 @@ def connect(server: str | None, tracker: str | None, key: str) -> Any:
 def load(session: Any, library: str) -> tvm.runtime.Module:
     """A library that TVM exported, over there. Raises ``ModelError`` where it can't be loaded."""
     with captured_output(), explained(f"the server can't load {library}: is it for that machine?"):
-        session.upload(library)
-        return session.load_module(Path(library).name)
+        name = Path(library).name
+        session.upload(bytearray(Path(library).read_bytes()), name)
+        return session.load_module(name)
 
 
 def load_compiled(session: Any, executable: relax.VMExecutable) -> tvm.runtime.Module:

@@ -74,5 +74,5 @@ def remote_vm(session: Any, executable: relax.VMExecutable, folder: Path) -> Any
     library = folder / f"model{id(executable)}.so"
     if not library.exists():
         executable.export_library(str(library))
-    session.upload(str(library))
+    session.upload(bytearray(library.read_bytes()), library.name)
     return relax.VirtualMachine(session.load_module(library.name), session.cpu())
