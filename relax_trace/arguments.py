@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import ModelError
 from .import_hook import after_import
-from .sessions import is_remote, session_of
+from .remote.sessions import is_remote, session_of
 
 _numbers = itertools.count()
 _inputs: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()

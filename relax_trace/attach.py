@@ -21,8 +21,8 @@ from .errors import InstrumentError, LostError
 from .import_hook import after_import
 from .reach import vm_of_module
 from .recorder.native import Native
-from .remote import Remote, recorder_of
-from .sessions import is_remote
+from .remote.remote import Remote, recorder_of
+from .remote.sessions import is_remote
 
 # What vm[...] also finds, and is no call into the model.
 NOT_INVOCATIONS = frozenset(

@@ -16,10 +16,10 @@ from .options import Options
 from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
 from .recorder.records import Clock, Share
-from .remote import Remote, notice_of
-from .remote_calls import RemoteCall
-from .remote_clock import Ping, clock_of
-from .remote_trace import remote_trace
+from .remote.calls import RemoteCall
+from .remote.clock import Ping, clock_of
+from .remote.remote import Remote, notice_of
+from .remote.trace import remote_trace
 from .trace import Trace
 
 _BYTES_A_CALL = 512  # of Python's

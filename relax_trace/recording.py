@@ -26,7 +26,7 @@ from .parts import Part, whole
 from .recorder.decode import Labels
 from .recorder.dumps import Dumps
 from .recorder.records import Clock
-from .remote import Remote
+from .remote.remote import Remote
 from .schedules import Schedule
 from .trace import ABORTED, Trace
 

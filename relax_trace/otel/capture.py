@@ -24,7 +24,7 @@ from ..recorder.decode import Labels, extern_suffixes, to_trace_and_calls
 from ..recorder.dumps import Dumps
 from ..recorder.native import load
 from ..recorder.records import Share
-from ..sessions import is_remote
+from ..remote.sessions import is_remote
 from ..trace import Trace
 
 _log = logging.getLogger("relax_trace")

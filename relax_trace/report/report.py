@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ragged import Index
-from .calls import Calls
+from .calls import Calls, merged
 from .self_time import self_time
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _totals(trace: Trace, listed: Index) -> tuple[Total, ...]:
     Of a call through RPC that is the server's part: the network is no device's time.
     """
     width = len(trace.devices) + 1
-    process = np.array([hash(thread.process) for thread in trace.threads], np.int64)
+    _, process = merged(thread.process for thread in trace.threads)
     process = process[trace.invocations.thread]
     parent = trace.invocations.parent
     outermost = _outermost(np.where(process[parent] == process, parent, -1))

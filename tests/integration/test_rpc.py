@@ -25,10 +25,10 @@ import relax_trace
 from integration.otlp_receivers import http_receiver
 from integration.remotes import Server, remote_vm, running, server
 from integration.small_vms import chain, run_alone
-from relax_trace import shipping
 from relax_trace.arguments import arguments_of
 from relax_trace.recorder.native import LIBRARY
-from relax_trace.sessions import name_of, session_of
+from relax_trace.remote import shipping
+from relax_trace.remote.sessions import name_of, session_of
 from relax_trace.trace import FAILED, Trace
 
 X = np.arange(4, dtype=np.float32)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .errors import LostError, RecorderError
-from .recorder.native import LIBRARY, Native, load, native_of
+from ..errors import LostError, RecorderError
+from ..recorder.native import LIBRARY, Native, load, native_of
 
 _VARIABLE = "RELAX_TRACE_RECORDERS"
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .recorder.dumps import Dumps
-from .recorder.records import Clock
+from ..recorder.dumps import Dumps
+from ..recorder.records import Clock
 
 _PINGS = 50
 

@@ -17,16 +17,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .errors import LostError
-from .hub import Hub
-from .notices import CYCLE, FAILED, SLOW, Act, Notice
-from .options import Options
-from .recorder.native import Native, load
-from .remote_calls import RemoteCall
-from .remote_clock import Ping, ping
+from ..errors import LostError
+from ..hub import Hub
+from ..notices import CYCLE, FAILED, SLOW, Act, Notice
+from ..options import Options
+from ..recorder.native import Native, load
+from ..surroundings import current_context
+from .calls import RemoteCall
+from .clock import Ping, ping
 from .sessions import is_remote, name_of, session_of
 from .shipping import native_behind
-from .surroundings import current_context
 
 _log = logging.getLogger("relax_trace")
 

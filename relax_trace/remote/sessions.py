@@ -12,8 +12,8 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from .errors import RecorderError
-from .import_hook import after_import
+from ..errors import RecorderError
+from ..import_hook import after_import
 
 _known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()  # by TVM's number
 _addresses: dict[int, str] = {}

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .concatenation import concatenate
-from .ragged import Index
-from .recorder.decode import Labels, to_trace, to_trace_and_calls
-from .recorder.dumps import Dumps
-from .recorder.records import Clock, Share
-from .remote_calls import RemoteCall
-from .trace import FAILED, FUNCTION, SAMPLED, Invocations, Thread, Trace
+from ..concatenation import concatenate
+from ..ragged import Index
+from ..recorder.decode import Labels, to_trace, to_trace_and_calls
+from ..recorder.dumps import Dumps
+from ..recorder.records import Clock, Share
+from ..trace import FAILED, FUNCTION, SAMPLED, Invocations, Thread, Trace
+from .calls import RemoteCall
 
 
 @dataclass(frozen=True)
