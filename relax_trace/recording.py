@@ -60,11 +60,12 @@ class Recording:
             if not options.held:
                 raise ValueError("schedule and functions need a VirtualMachine, not its module")
             self._module = target
+        if target is None:
+            self._part(None)
         newest = options.mode == "ring" or options.schedule is not None
         self._watch = surroundings.watch(newest=newest)
         try:
             if target is None:
-                self._part(None)
                 reach.listen(self._add)
             else:
                 self._take(target, name)
