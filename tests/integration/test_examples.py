@@ -56,7 +56,13 @@ def test_every_example_is_tested() -> None:
     runnable = {
         path.stem for path in EXAMPLES.glob("*.py") if '__name__ == "__main__"' in path.read_text()
     }
-    assert runnable == {"behind_rpc", "generate_tokens", "read_text", "speech_detection"}
+    assert runnable == {
+        "behind_rpc",
+        "generate_tokens",
+        "read_text",
+        "speech_detection",
+        "speech_service",
+    }
 
 
 def test_speech_is_found_where_it_is(tmp_path: Path) -> None:
@@ -135,3 +141,30 @@ def test_a_second_process_is_profiled(tmp_path: Path) -> None:
     figures.append(figures[0] - figures[1] - figures[2])
     said = [float(text.replace(",", "")) for text in re.findall(r"([\d.,]+) us", line)]
     assert said == [pytest.approx(figure / 20 / 1000, abs=0.06) for figure in figures]
+
+
+def test_a_service_shows_the_ops_of_a_request(tmp_path: Path) -> None:
+    """Three answers, and a trace from the handler down to single ops; see also tests/backends."""
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLES / "speech_service.py")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(relax_trace.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert list(tmp_path.iterdir()) == []
+    answers, tree = ran.stdout.split("\n\n")
+    assert len(set(answers.splitlines())) == 1
+    assert re.fullmatch(r"(speech: \d+\.\d%\n?){3}", answers)
+    lines = re.findall(r"^( *)(\S.*?) +([\d,.]+) us$", tree, re.MULTILINE)
+    assert [(len(indent), name) for indent, name, _ in lines[:3]] == [
+        (0, "POST /speech"),
+        (2, "read sound"),
+        (2, "main"),
+    ]
+    ops = lines[3:]
+    assert {len(indent) for indent, _, _ in ops} == {4}
+    assert len(ops) > 100
+    assert sum("conv1d" in name for _, name, _ in ops) == 12
