@@ -50,8 +50,9 @@ class Part:
         """Have what is recorded from now on."""
         if self.remote:
             self._first = self.remote.ping()
-            self.remote.listen(self._called)
         self.hub.join(self)
+        if self.remote:
+            self.remote.listen(self._called)
 
     def leave(self) -> None:
         """Have no more; a second call waits for the first."""

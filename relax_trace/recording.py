@@ -18,7 +18,7 @@ import numpy as np
 from . import attach, reach, surroundings
 from .alarms import Alarms
 from .attach import Attachment
-from .errors import InstrumentError, RelaxTraceWarning
+from .errors import InstrumentError, RecorderError, RelaxTraceWarning
 from .hub import hub
 from .notices import CYCLE, FAILED, SLOW, Notice
 from .options import MEMORY_LIMIT, Mode, OnReady, Options, Timing
@@ -174,7 +174,7 @@ class Recording:
                 return
             try:
                 self._take(attach.recordable(vm), None)
-            except (InstrumentError, TypeError) as reason:
+            except (InstrumentError, RecorderError, TypeError) as reason:
                 _log.warning("a VirtualMachine is not recorded: %s", reason)
 
     def _take(self, vm: Any, name: str | None) -> None:

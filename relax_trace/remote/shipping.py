@@ -22,7 +22,12 @@ def native_behind(session: Any, name: str) -> Native:
     load()  # for rpc.LocalSession, which leads here
 
     def find(function: str) -> Callable[..., Any]:
-        return _guarded(session.get_function(function), name)
+        try:
+            return _guarded(session.get_function(function), name)
+        except AttributeError:
+            raise
+        except Exception as error:
+            raise _lost(name, error) from error
 
     try:
         return native_of(find, f"of {name}")
@@ -39,12 +44,14 @@ def _guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         try:
             return function(*args)
         except Exception as error:
-            said = str(error).strip().splitlines()
-            raise LostError(
-                f"the recorder of {name} can't be reached: {said[-1] if said else error!r}"
-            ) from error
+            raise _lost(name, error) from error
 
     return call
+
+
+def _lost(name: str, error: Exception) -> LostError:
+    said = str(error).strip().splitlines()
+    return LostError(f"the recorder of {name} can't be reached: {said[-1] if said else error!r}")
 
 
 def _upload(session: Any, name: str) -> None:

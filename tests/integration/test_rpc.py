@@ -346,6 +346,8 @@ def test_a_server_that_dies(tmp_path: Path) -> None:
         (said,) = [v for k, v in trace.configuration.items() if k == f"Incomplete, {found.name}"]
         assert said.startswith(f"the recorder of {found.name} can't be reached: ")
         assert f"Incomplete, {found.name}: " in str(trace.report())
+        with pytest.raises(relax_trace.RecorderError, match="can't be reached: "):
+            relax_trace.record(vm)
         del vm, session
 
 
