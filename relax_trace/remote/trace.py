@@ -65,8 +65,11 @@ def _matched(ran: Trace, vm: NDArray[np.uint32], calls: Sequence[RemoteCall]) ->
         found[rows[inside]] = place[inside]
     kept = np.array([call.error is not None for call in ordered], bool)
     kept[found[found >= 0]] = True
-    rank = np.append(np.cumsum(kept) - 1, -1)
-    left = [call for call, keep in zip(ordered, kept.tolist(), strict=True) if keep]
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(starts[rows], kind="stable")]
+    rank = np.full(len(ordered) + 1, -1)
+    rank[rows] = np.arange(len(rows))
+    left = [ordered[row] for row in rows.tolist()]
     return _Client(left, rank[found])
 
 

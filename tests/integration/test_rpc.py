@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +350,53 @@ def test_a_server_that_dies(tmp_path: Path) -> None:
         assert f"Incomplete, {found.name}: " in str(trace.report())
         with pytest.raises(relax_trace.RecorderError, match="can't be reached: "):
             relax_trace.record(vm)
+        del vm, session
+
+
+def test_a_server_that_dies_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    """The call fails as it does without us; what ran before it is there."""
+    size = 8 << 20
+    with server() as found:
+        session = found.connect()
+        vm = remote_vm(session, chain(200, size), tmp_path)
+        x = tvm.runtime.tensor(np.ones(size, np.float32), session.cpu())
+        small_vm = remote_vm(session, chain(5), tmp_path)
+        small = tvm.runtime.tensor(X, session.cpu())
+        recording = relax_trace.record()
+        with recording:
+            small_vm["main"](small)
+            drained(recording, 2)
+            threading.Timer(0.3, kill_children, [found]).start()
+            with pytest.raises(tvm.error.InternalError):
+                vm["main"](x)
+        trace = recording.trace
+        assert [int(flag) & FAILED for flag in trace.invocations.flags] == [0, FAILED, 0]
+        assert len(trace) == OPS
+        assert any(key.startswith("Incomplete") for key in trace.configuration)
+        del vm, small_vm, session
+
+
+def test_a_server_that_dies_in_the_middle_of_a_drain(tmp_path: Path) -> None:
+    """Nobody's call fails for it; what came over earlier is there."""
+    with server() as found:
+        session = found.connect()
+        vm = remote_vm(session, chain(5), tmp_path)
+        x = tvm.runtime.tensor(X, session.cpu())
+        recording = relax_trace.record(vm)
+        (part,) = recording._parts.values()
+        vm["main"](x)
+        drained(recording, 2)
+        native = part.hub._native()
+
+        def die(*args: Any) -> Any:
+            kill_children(found)
+            return native.dump(*args)
+
+        part.hub._native = lambda: replace(native, dump=die)  # type: ignore[method-assign]
+        vm["main"](x)
+        recording.stop()
+        assert len(recording.trace) == OPS
+        assert any(key.startswith("Incomplete") for key in recording.trace.configuration)
         del vm, session
 
 
