@@ -51,7 +51,6 @@ class Attachment:
     native: Native  # the recorder where it runs
     remote: Remote | None  # the process that is, where it is another one
     vm_class: Any
-    entries: tuple[Any, Any]  # its own _invoke_stateful and _invoke_closure
     name: str | None = None  # given by the user
     recordings: int = 0  # how many have it attached
     # Of those that give the VM up when the user sets an instrument of their own: how.
@@ -70,6 +69,8 @@ _lock = threading.RLock()
 _attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
 # The wrappers of a VM's functions, by name: they hold the VM's module, so a recording must not.
 _wrappers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+# Its own _invoke_stateful and _invoke_closure, which can't be asked of a server that is gone.
+_entries: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 _instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
 _bare_modules: weakref.WeakSet[BareModule] = weakref.WeakSet()
 _evaluator_numbers = itertools.count()
@@ -131,14 +132,14 @@ def detach(vm: Any, give_up: Callable[[Any], None] | None = None) -> None:
             attachment.yielding.remove(give_up)
         if attachment.recordings == 0 and not isinstance(vm, BareModule):
             vm.__class__ = attachment.vm_class
-            vm._invoke_stateful, vm._invoke_closure = attachment.entries
+            vm._invoke_stateful, vm._invoke_closure = _entries[vm]
 
 
 def _first_attachment(vm: Any) -> Attachment:
     native, remote = recorder_of(vm)
     module = vm.module
-    entries = (module["invoke_stateful"], module["invoke_closure"])
-    _attachments[vm] = Attachment(native.open(), native, remote, type(vm), entries)
+    _entries[vm] = (module["invoke_stateful"], module["invoke_closure"])
+    _attachments[vm] = Attachment(native.open(), native, remote, type(vm))
     return _attachments[vm]
 
 
