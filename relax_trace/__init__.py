@@ -1,5 +1,6 @@
 """relax_trace: see where time goes inside a TVM Relax model."""
 
+from .arguments import remote_tuple
 from .concatenation import concatenate
 from .errors import (
     ExportError,
@@ -11,6 +12,7 @@ from .errors import (
     TraceFileError,
 )
 from .profiling import profile
+from .recorder.build import recorder_object
 from .recording import Recording, record
 from .report import Report
 from .schedules import Action, Schedule, schedule
@@ -39,5 +41,7 @@ __all__ = [
     "load",
     "profile",
     "record",
+    "recorder_object",
+    "remote_tuple",
     "schedule",
 ]

@@ -6,17 +6,19 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import RelaxTraceError
-from .notices import Notices
+from .errors import LostError, RelaxTraceError
+from .notices import Act, Notice, Notices
 from .options import Options
 from .recorder.cycles import take_cycles, take_tagged
 from .recorder.dumps import Dumps
-from .recorder.native import load
+from .recorder.native import Native, load
 from .surroundings import tell_recorder
 
 _DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
@@ -33,7 +35,7 @@ class Member(Protocol):
     since: int
     dumps: Dumps
 
-    def notice(self, notice: NDArray[np.void]) -> None:
+    def notice(self, notice: Notice) -> None:
         """Act on how an invocation ended."""
 
     def after_fork(self) -> None:
@@ -47,16 +49,37 @@ def _take_in(dumps: Dumps, dump: bytes, options: Options) -> None:
         dumps.add_within(dump, options.limit)
 
 
-class Hub:
-    """Gives every recording its slot, every dump, and the notices that are for it."""
+class Tell(Protocol):
+    """Who says how invocations ended: :class:`.notices.Notices`, or its like for a remote."""
 
-    def __init__(self) -> None:
+    def listen(self) -> None:
+        """Say it from now on."""
+
+    def deliver(self, slot: int | None = None, timeout: float | None = None) -> None:
+        """Wait until what there was to say has been acted on."""
+
+    def after_fork(self, listen: bool) -> None:
+        """In a child process: begin anew."""
+
+
+class Hub:
+    """Gives every recording its slot, every dump, and the notices that are for it.
+
+    ``lost`` says why its recorder can't be reached any more, where it can't: what it had handed
+    over by then is all that recordings get.
+    """
+
+    def __init__(
+        self, native: Callable[[], Native] = load, tell: Callable[[Act], Tell] = Notices
+    ) -> None:
+        self._native = native
+        self.lost = ""
         self._lock = threading.RLock()
         self._running: list[Member] = []
         self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
         self._last_slot = -1
         self.deadline = float("inf")  # after which no more cycles are handed over
-        self._notices = Notices(self._notice)
+        self._notices = tell(self._notice)
 
     def join(self, member: Member) -> None:
         """Let ``member`` have every dump from now on."""
@@ -65,12 +88,12 @@ class Hub:
             if self._running:
                 self._drain()
             else:
-                load().begin()
+                self._native().begin()
                 tell_recorder()
             member.dumps = self._tables.tables()
             if self._running:
                 member.dumps.losses_before = self._tables.losses
-            member.slot, member.since = slot, load().now()
+            member.slot, member.since = slot, self._native().now()
             if member.options.notified:
                 self._notices.listen()
             self._running.append(member)
@@ -94,15 +117,16 @@ class Hub:
 
     def _remove(self, member: Member) -> None:
         self._running.remove(member)
-        if self._running:
+        if self._running and not self.lost:
             self._tell_recorder()
 
     def snapshot(self, member: Member) -> Dumps:
         """What ``member`` has by now; it goes on, and the recorder keeps what it holds."""
         with self._lock:
             copy = member.dumps.copy()
-            dump = bytes(load().dump(*copy.counts, _EVERYTHING, True))
-            _take_in(copy, dump, member.options)
+            with self._reached():
+                dump = bytes(self._native().dump(*copy.counts, _EVERYTHING, True))
+                _take_in(copy, dump, member.options)
             return copy
 
     def take_cycles(self, member: Member) -> list[Dumps]:
@@ -134,27 +158,43 @@ class Hub:
     def _tell_recorder(self) -> None:
         """The largest limit asked for holds, and the widest filter: each filters again."""
         options = [member.options for member in self._running]
-        load().set_limit(max(each.limit for each in options), self._ring())
+        self._native().set_limit(max(each.limit for each in options), self._ring())
         patterns = {name for each in options for name in each.names}
         if not all(each.names for each in options):
             patterns = set()
-        load().set_filter(min(each.shortest_ns for each in options), *sorted(patterns))
+        self._native().set_filter(min(each.shortest_ns for each in options), *sorted(patterns))
+
+    def drain(self) -> None:
+        """Hand over what there is by now, so that it can't be lost any more."""
+        with self._lock:
+            if self._running:
+                self._drain()
 
     def _drain(self) -> None:
         more = True
         while more:
-            dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, False))
-            self._tables.add(dump)
-            for member in self._running:
-                _take_in(member.dumps, dump, member.options)
-            more = self._tables.more
-            self._tables.threads.clear()
+            more = False
+            with self._reached():
+                dump = bytes(self._native().dump(*self._tables.counts, _DUMP_BYTES, False))
+                self._tables.add(dump)
+                for member in self._running:
+                    _take_in(member.dumps, dump, member.options)
+                more = self._tables.more
+                self._tables.threads.clear()
 
-    def _notice(self, notice: NDArray[np.void]) -> None:
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Do without the recorder where it is lost: recordings keep what they have."""
+        try:
+            yield
+        except LostError as error:
+            self.lost = self.lost or str(error)
+
+    def _notice(self, notice: Notice) -> None:
         with self._lock:
-            members = [one for one in self._running if one.slot == notice["slot"]]
+            members = [one for one in self._running if one.slot == notice.slot]
         for member in members:
-            if notice["start"] >= member.since:
+            if notice.start >= member.since:
                 member.notice(notice)
 
     def at_exit(self) -> None:
