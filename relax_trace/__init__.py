@@ -1,6 +1,5 @@
 """relax_trace: see where time goes inside a TVM Relax model."""
 
-from .arguments import remote_tuple
 from .concatenation import concatenate
 from .errors import (
     ExportError,
@@ -12,7 +11,6 @@ from .errors import (
     TraceFileError,
 )
 from .profiling import profile
-from .recorder.build import recorder_object
 from .recording import Recording, record
 from .report import Report
 from .schedules import Action, Schedule, schedule
@@ -41,7 +39,5 @@ __all__ = [
     "load",
     "profile",
     "record",
-    "recorder_object",
-    "remote_tuple",
     "schedule",
 ]

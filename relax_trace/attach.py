@@ -13,16 +13,13 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, SupportsIndex
 
-from .errors import InstrumentError, LostError
+from .errors import InstrumentError
 from .import_hook import after_import
 from .reach import vm_of_module
-from .recorder.native import Native
-from .remote.remote import Remote, recorder_of
-from .remote.sessions import is_remote
+from .recorder.native import load
 
 # What vm[...] also finds, and is no call into the model.
 NOT_INVOCATIONS = frozenset(
@@ -48,8 +45,6 @@ class Attachment:
     """What is known of one VM for as long as it lives; the recorder knows it by ``number``."""
 
     number: int
-    native: Native  # the recorder where it runs
-    remote: Remote | None  # the process that is, where it is another one
     vm_class: Any
     name: str | None = None  # given by the user
     recordings: int = 0  # how many have it attached
@@ -69,8 +64,6 @@ _lock = threading.RLock()
 _attachments: weakref.WeakKeyDictionary[Any, Attachment] = weakref.WeakKeyDictionary()
 # The wrappers of a VM's functions, by name: they hold the VM's module, so a recording must not.
 _wrappers: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
-# Its own _invoke_stateful and _invoke_closure, which can't be asked of a server that is gone.
-_entries: weakref.WeakKeyDictionary[Any, tuple[Any, Any]] = weakref.WeakKeyDictionary()
 _instrumented_by_user: weakref.WeakSet[Any] = weakref.WeakSet()
 _bare_modules: weakref.WeakSet[BareModule] = weakref.WeakSet()
 _evaluator_numbers = itertools.count()
@@ -89,6 +82,8 @@ def recordable(vm: Any) -> Any:
         vm = vm_of_module(vm) or _bare(vm)
     if not isinstance(vm, VirtualMachine | BareModule):
         raise TypeError(f"record() takes a tvm.relax.VirtualMachine, not a {type(vm).__name__}")
+    if vm.module.kind == "rpc":
+        raise TypeError("this VirtualMachine lives behind RPC; only a local one can be recorded")
     if vm in _instrumented_by_user:
         raise InstrumentError(
             "this VirtualMachine has an instrument of your own, and a VM holds only one: "
@@ -110,8 +105,11 @@ def attach(vm: Any, give_up: Callable[[Any], None] | None = None) -> Attachment:
 
     ``give_up(vm)`` is called when the user sets an instrument; without it that is an error.
     """
+    native = load()
     with _lock:
-        attachment = _attachments.get(vm) or _first_attachment(vm)
+        attachment = _attachments.get(vm)
+        if attachment is None:
+            attachment = _attachments[vm] = Attachment(native.open(), type(vm))
         if attachment.recordings == 0 and not isinstance(vm, BareModule):
             attachment.vm_class = type(vm)
             vm._invoke_stateful = _wrapper(vm, attachment, "invoke_stateful")
@@ -132,15 +130,8 @@ def detach(vm: Any, give_up: Callable[[Any], None] | None = None) -> None:
             attachment.yielding.remove(give_up)
         if attachment.recordings == 0 and not isinstance(vm, BareModule):
             vm.__class__ = attachment.vm_class
-            vm._invoke_stateful, vm._invoke_closure = _entries[vm]
-
-
-def _first_attachment(vm: Any) -> Attachment:
-    native, remote = recorder_of(vm)
-    module = vm.module
-    _entries[vm] = (module["invoke_stateful"], module["invoke_closure"])
-    _attachments[vm] = Attachment(native.open(), native, remote, type(vm))
-    return _attachments[vm]
+            vm._invoke_stateful = vm.module["invoke_stateful"]
+            vm._invoke_closure = vm.module["invoke_closure"]
 
 
 def change_class(vm: Any, make: Callable[[type], type]) -> None:
@@ -156,7 +147,7 @@ def change_class(vm: Any, make: Callable[[type], type]) -> None:
 
 def want(vm: Any, attachment: Attachment, slot: int, wish: tuple[Any, ...]) -> None:
     """Record the invocations of ``vm`` that begin from now on; undone by :func:`unwant`."""
-    attachment.native.want(attachment.number, vm.module, slot, *wish)
+    load().want(attachment.number, vm.module, slot, *wish)
 
 
 def unwant(vm: Any | None, attachment: Attachment, slot: int) -> None:
@@ -164,8 +155,7 @@ def unwant(vm: Any | None, attachment: Attachment, slot: int) -> None:
 
     ``vm`` is None where it is gone: a function of it may have been kept, and is recorded no more.
     """
-    with suppress(LostError):  # then nothing is recorded there any more
-        attachment.native.unwant(attachment.number, None if vm is None else vm.module, slot)
+    load().unwant(attachment.number, None if vm is None else vm.module, slot)
 
 
 def attachment_of(vm: Any) -> Attachment:
@@ -175,10 +165,7 @@ def attachment_of(vm: Any) -> Attachment:
 
 def instrument_was_taken(vm: Any) -> bool:
     """Whether somebody put another instrument in the place of ours, where it now stays."""
-    attachment = _attachments[vm]
-    taken = False
-    with suppress(LostError):
-        taken = bool(attachment.native.state(attachment.number) & _TAKEN)
+    taken = bool(load().state(_attachments[vm].number) & _TAKEN)
     if taken:
         _instrumented_by_user.add(vm)
     return taken
@@ -188,10 +175,7 @@ def _wrapper(vm: Any, attachment: Attachment, name: str) -> Any:
     wrappers = _wrappers.setdefault(vm, {})
     wrapper = wrappers.get(name)
     if wrapper is None:
-        wrapper = attachment.native.wrap(attachment.number, vm.module, name)
-        if attachment.remote:
-            wrapper = attachment.remote.wrap(wrapper, attachment.number, name)
-        wrappers[name] = wrapper
+        wrapper = wrappers[name] = load().wrap(attachment.number, vm.module, name)
     return wrapper
 
 
@@ -269,8 +253,6 @@ def _time_evaluator(vm_class: Any) -> Any:
     def time_evaluator(vm: Any, *args: Any, **kwargs: Any) -> Any:
         import tvm_ffi
 
-        if is_remote(vm):  # its evaluator looks for the function over there, where no other can be
-            return vm_class.time_evaluator(vm, *args, **kwargs)
         try:
             arguments = signature.bind(vm, *args, **kwargs).arguments
             wrapper = getitem(arguments.pop("self"), arguments.pop("func_name"))

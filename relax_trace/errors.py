@@ -17,10 +17,6 @@ class RecorderError(RelaxTraceError, RuntimeError):
     """The native recorder is missing, was built for another machine, or refused a request."""
 
 
-class LostError(RecorderError):
-    """The recorder behind an RPC session can't be reached any more."""
-
-
 class ModelError(RelaxTraceError, ValueError):
     """A model or its inputs can't be used as given."""
 

@@ -6,19 +6,17 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import LostError, RelaxTraceError
-from .notices import Act, Notice, Notices
+from .errors import RelaxTraceError
+from .notices import Notices
 from .options import Options
 from .recorder.cycles import take_cycles, take_tagged
 from .recorder.dumps import Dumps
-from .recorder.native import Native, load
+from .recorder.native import load
 from .surroundings import tell_recorder
 
 _DUMP_BYTES = 16 << 20  # handed over at a time, so that draining needs little memory of its own
@@ -35,7 +33,7 @@ class Member(Protocol):
     since: int
     dumps: Dumps
 
-    def notice(self, notice: Notice) -> None:
+    def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended."""
 
     def after_fork(self) -> None:
@@ -49,37 +47,16 @@ def _take_in(dumps: Dumps, dump: bytes, options: Options) -> None:
         dumps.add_within(dump, options.limit)
 
 
-class Tell(Protocol):
-    """Who says how invocations ended: :class:`.notices.Notices`, or its like for a remote."""
-
-    def listen(self) -> None:
-        """Say it from now on."""
-
-    def deliver(self, slot: int | None = None, timeout: float | None = None) -> None:
-        """Wait until what there was to say has been acted on."""
-
-    def after_fork(self, listen: bool) -> None:
-        """In a child process: begin anew."""
-
-
 class Hub:
-    """Gives every recording its slot, every dump, and the notices that are for it.
+    """Gives every recording its slot, every dump, and the notices that are for it."""
 
-    ``lost`` says why its recorder can't be reached any more, where it can't: what it had handed
-    over by then is all that recordings get.
-    """
-
-    def __init__(
-        self, native: Callable[[], Native] = load, tell: Callable[[Act], Tell] = Notices
-    ) -> None:
-        self._native = native
-        self.lost = ""
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._running: list[Member] = []
         self._tables = Dumps()  # names and signatures known so far, which the recorder sends once
         self._last_slot = -1
         self.deadline = float("inf")  # after which no more cycles are handed over
-        self._notices = tell(self._notice)
+        self._notices = Notices(self._notice)
 
     def join(self, member: Member) -> None:
         """Let ``member`` have every dump from now on."""
@@ -88,12 +65,12 @@ class Hub:
             if self._running:
                 self._drain()
             else:
-                self._native().begin()
+                load().begin()
                 tell_recorder()
             member.dumps = self._tables.tables()
             if self._running:
                 member.dumps.losses_before = self._tables.losses
-            member.slot, member.since = slot, self._native().now()
+            member.slot, member.since = slot, load().now()
             if member.options.notified:
                 self._notices.listen()
             self._running.append(member)
@@ -117,16 +94,15 @@ class Hub:
 
     def _remove(self, member: Member) -> None:
         self._running.remove(member)
-        if self._running and not self.lost:
+        if self._running:
             self._tell_recorder()
 
     def snapshot(self, member: Member) -> Dumps:
         """What ``member`` has by now; it goes on, and the recorder keeps what it holds."""
         with self._lock:
             copy = member.dumps.copy()
-            with self._reached():
-                dump = bytes(self._native().dump(*copy.counts, _EVERYTHING, True))
-                _take_in(copy, dump, member.options)
+            dump = bytes(load().dump(*copy.counts, _EVERYTHING, True))
+            _take_in(copy, dump, member.options)
             return copy
 
     def take_cycles(self, member: Member) -> list[Dumps]:
@@ -158,43 +134,27 @@ class Hub:
     def _tell_recorder(self) -> None:
         """The largest limit asked for holds, and the widest filter: each filters again."""
         options = [member.options for member in self._running]
-        self._native().set_limit(max(each.limit for each in options), self._ring())
+        load().set_limit(max(each.limit for each in options), self._ring())
         patterns = {name for each in options for name in each.names}
         if not all(each.names for each in options):
             patterns = set()
-        self._native().set_filter(min(each.shortest_ns for each in options), *sorted(patterns))
-
-    def drain(self) -> None:
-        """Hand over what there is by now, so that it can't be lost any more."""
-        with self._lock:
-            if self._running:
-                self._drain()
+        load().set_filter(min(each.shortest_ns for each in options), *sorted(patterns))
 
     def _drain(self) -> None:
         more = True
         while more:
-            more = False
-            with self._reached():
-                dump = bytes(self._native().dump(*self._tables.counts, _DUMP_BYTES, False))
-                self._tables.add(dump)
-                for member in self._running:
-                    _take_in(member.dumps, dump, member.options)
-                more = self._tables.more
-                self._tables.threads.clear()
+            dump = bytes(load().dump(*self._tables.counts, _DUMP_BYTES, False))
+            self._tables.add(dump)
+            for member in self._running:
+                _take_in(member.dumps, dump, member.options)
+            more = self._tables.more
+            self._tables.threads.clear()
 
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Do without the recorder where it is lost: recordings keep what they have."""
-        try:
-            yield
-        except LostError as error:
-            self.lost = self.lost or str(error)
-
-    def _notice(self, notice: Notice) -> None:
+    def _notice(self, notice: NDArray[np.void]) -> None:
         with self._lock:
-            members = [one for one in self._running if one.slot == notice.slot]
+            members = [one for one in self._running if one.slot == notice["slot"]]
         for member in members:
-            if notice.start >= member.since:
+            if notice["start"] >= member.since:
                 member.notice(notice)
 
     def at_exit(self) -> None:

@@ -15,7 +15,6 @@ import struct
 import termios
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,19 +38,7 @@ _log = logging.getLogger("relax_trace")
 _MOST = 2048  # notices that a pipe holds, 64 KiB
 _NOW = (1 << 64) - 1  # ticks, later than any recording's beginning
 
-
-class Notice(NamedTuple):
-    """How an invocation ended: ``reason`` is one of those above, or several; times in ticks."""
-
-    slot: int
-    reason: int
-    start: int
-    took: int = 0
-    function: int = 0  # number of its name
-    said: str = ""  # in place of function and time, what there is to say
-
-
-Act = Callable[[Notice], None]
+Act = Callable[[NDArray[np.void]], None]
 
 
 class Notices:
@@ -122,11 +109,7 @@ class Notices:
                 self._done += len(notices)
                 self._changed.notify_all()
 
-    def _try_to_act(self, row: NDArray[np.void]) -> None:
-        slot, reason, start, end, function = (
-            int(row[name]) for name in ("slot", "reason", "start", "end", "function")
-        )
-        notice = Notice(slot, reason, start, max(0, end - start), function)
+    def _try_to_act(self, notice: NDArray[np.void]) -> None:
         try:
             self._act(notice)
         except BaseException:  # the user's own code, or no memory; this thread has to go on

@@ -9,24 +9,25 @@ import threading
 import time
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import attach, reach, surroundings
 from .alarms import Alarms
 from .attach import Attachment
-from .errors import InstrumentError, RecorderError, RelaxTraceWarning
+from .errors import InstrumentError, RelaxTraceWarning
 from .hub import hub
-from .notices import CYCLE, FAILED, SLOW, Notice
+from .labels import labels_now, with_suffixes
+from .notices import CYCLE, FAILED, SLOW
 from .options import MEMORY_LIMIT, Mode, OnReady, Options, Timing
-from .parts import Part, whole
-from .recorder.decode import Labels
+from .recorder.decode import Labels, to_trace
 from .recorder.dumps import Dumps
-from .recorder.records import Clock
-from .remote.remote import Remote
+from .recorder.records import Clock, Share
 from .schedules import Schedule
 from .trace import ABORTED, Trace
 
@@ -41,17 +42,19 @@ class Recording:
 
     def __init__(self, vm: Any | None, name: str | None, options: Options) -> None:
         self.options = options
+        self.dumps = Dumps()
+        self.slot = -1
+        self.since = 0
         self._everywhere = vm is None
         self._lock = threading.RLock()
         self._targets: dict[int, tuple[weakref.ref[Any], Attachment]] = {}
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()  # a recording keeps no VM alive
         self._module = None  # but a VM's module, which nothing else may hold
         self._alarms = Alarms(options.snapshots) if options.snapshots is not None else None
-        self._parts: dict[int, Part] = {}  # by the identity of a Remote, which isn't held
-        self._took_any = False
         self._paused = False
-        self._labels: dict[Part, Labels] | None = None  # once stop() was called
+        self._labels: Labels | None = None  # once stop() was called
         self._ended = False
+        self._ready: deque[Dumps] = deque()  # complete cycles
         self._trace: Trace | None = None
         if vm is None and name is not None:
             raise ValueError("name is what one VM is called: say which, with record(vm, name=...)")
@@ -60,8 +63,7 @@ class Recording:
             if not options.held:
                 raise ValueError("schedule and functions need a VirtualMachine, not its module")
             self._module = target
-        if target is None:
-            self._part(None)
+        hub.join(self)
         newest = options.mode == "ring" or options.schedule is not None
         self._watch = surroundings.watch(newest=newest)
         try:
@@ -92,14 +94,14 @@ class Recording:
     def pause(self) -> None:
         """Leave out the invocations that begin from now on; they run the bare VM."""
         with self._lock:
-            if not self._paused and self._labels is None:
+            if not self._paused and not self._labels:
                 self._paused = True
                 self._unwant()
 
     def resume(self) -> None:
         """Record the invocations that begin from now on; a schedule begins anew."""
         with self._lock:
-            if not self._paused or self._labels is not None:
+            if not self._paused or self._labels:
                 return
             self._paused = False
             for vm in tuple(self._attached):
@@ -113,20 +115,18 @@ class Recording:
         else took the VM's instrument meanwhile; ``trace`` then holds what was recorded before.
         """
         with self._lock:
-            if self._labels is None:
+            if not self._labels:
                 self._labels = self._labels_now()  # while the threads are there to be named
                 if self._everywhere:
                     reach.forget(self._add)
                 self._unwant()
         try:
-            for part in tuple(self._parts.values()):
-                part.leave()  # a second call too: it is not to return before the first is done
+            hub.leave(self)  # a second call too: it is not to return before the first is done
         finally:
             with self._lock:
                 self._ended = True
                 self._watch.close()
                 taken = [vm for vm in tuple(self._attached) if self._detach(vm)]
-                self._targets.clear()  # they hold connections that the program may give up
         if taken:
             self._say_taken()
 
@@ -138,9 +138,8 @@ class Recording:
         with self._lock:
             if self._ended:
                 return self.trace
-            dumps = {part: part.snapshot() for part in self._parts.values()}
-            labels = self._labels_now() if self._labels is None else self._labels
-        return self._to_trace(dumps, labels)
+            dumps = hub.snapshot(self)
+        return self._to_trace(dumps, with_suffixes(self._labels or self._labels_now()))
 
     @property
     def trace(self) -> Trace:
@@ -150,18 +149,15 @@ class Recording:
         """
         with self._lock:
             if self._trace is None:
-                if not self._ended or self._labels is None:
+                if not self._ended or not self._labels:
                     raise RuntimeError(
                         "the trace is there once the recording has ended: leave the `with`, "
                         "or take a snapshot()"
                     )
-                parts = tuple(self._parts.values())
-                for part in parts:
-                    for cycle in part.ready:
-                        part.dumps.put_back(cycle)
-                self._trace = self._to_trace({part: part.dumps for part in parts}, self._labels)
-                for part in parts:
-                    part.dumps = Dumps()  # as large as the trace, and of no more use
+                for cycle in self._ready:
+                    self.dumps.put_back(cycle)
+                self._trace = self._to_trace(self.dumps, with_suffixes(self._labels))
+                self.dumps = Dumps()  # as large as the trace, and of no more use
                 self._warn_if_empty(self._trace)
             return self._trace
 
@@ -170,47 +166,34 @@ class Recording:
     def _add(self, vm: Any) -> None:
         """One more VM of the process."""
         with self._lock:
-            if self._labels is not None or vm in self._attached:
+            if self._labels or vm in self._attached:
                 return
             try:
                 self._take(attach.recordable(vm), None)
-            except (InstrumentError, RecorderError, TypeError) as reason:
+            except (InstrumentError, TypeError) as reason:
                 _log.warning("a VirtualMachine is not recorded: %s", reason)
 
     def _take(self, vm: Any, name: str | None) -> None:
         attachment = attach.attach(vm, self._give_up if self._everywhere else None)
         attachment.name = name or attachment.name
-        self._targets[id(attachment)] = (weakref.ref(vm), attachment)
-        self._took_any = True
+        self._targets[attachment.number] = (weakref.ref(vm), attachment)
         self._attached.add(vm)
-        try:
-            self._part(attachment.remote)
-            if not self._paused:
+        if not self._paused:
+            try:
                 self._want(vm)
-        except BaseException:
-            self._detach(vm)
-            raise
-
-    def _part(self, remote: Remote | None) -> Part:
-        """What there is of one recorder, from now on."""
-        key = id(remote)
-        if key not in self._parts:
-            part = Part(self.options, remote, self._notice)
-            part.join()
-            self._parts[key] = part
-        return self._parts[key]
+            except BaseException:
+                self._detach(vm)
+                raise
 
     def _want(self, vm: Any) -> None:
         attachment = attach.attachment_of(vm)
-        slot = self._part(attachment.remote).slot
-        attach.want(vm, attachment, slot, self.options.wish(held=not self._everywhere))
+        attach.want(vm, attachment, self.slot, self.options.wish(held=not self._everywhere))
 
     def _unwant(self) -> None:
         for reference, attachment in self._targets.values():
             vm = reference()
-            part = self._parts.get(id(attachment.remote))
-            if part and (vm is None or vm in self._attached):
-                attach.unwant(vm, attachment, part.slot)
+            if vm is None or vm in self._attached:
+                attach.unwant(vm, attachment, self.slot)
 
     def _detach(self, vm: Any) -> bool:
         """Leave the VM alone; whether somebody put another instrument in the place of ours."""
@@ -223,8 +206,7 @@ class Recording:
         with self._lock:
             if vm not in self._attached:
                 return  # it ended meanwhile
-            attachment = attach.attachment_of(vm)
-            attach.unwant(vm, attachment, self._part(attachment.remote).slot)
+            attach.unwant(vm, attach.attachment_of(vm), self.slot)
             self._detach(vm)
         _log.warning("a VirtualMachine was given an instrument: its ops are recorded no more")
 
@@ -239,45 +221,53 @@ class Recording:
 
     # ---- what an invocation's end asks for ----
 
-    def _notice(self, part: Part, notice: Notice) -> None:
+    def notice(self, notice: NDArray[np.void]) -> None:
         """Act on how an invocation ended: hand over a cycle, or write a file."""
-        labels = self._labels_now() if self._labels is None else self._labels
+        labels = self._labels or self._labels_now()
         try:  # the file first: what is handed over is no longer there
-            if notice.reason & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
-                dumps = {each: each.snapshot() for each in tuple(self._parts.values())}
-                trace = self._to_trace(dumps, labels)
-                self._alarms.write(trace, _why(dumps[part], notice))
+            if notice["reason"] & (FAILED | SLOW) and self._alarms and self._alarms.wanted():
+                dumps = hub.snapshot(self)
+                trace = self._to_trace(dumps, with_suffixes(labels))
+                self._alarms.write(trace, self._why(dumps, notice))
         finally:
-            if notice.reason & CYCLE and self.options.on_ready:
-                part.ready.extend(part.take_cycles())
-                self._hand_over(self.options.on_ready, part, labels)
+            if notice["reason"] & CYCLE and self.options.on_ready:
+                cycles = hub.take_cycles(self)
+                self._hand_over(self.options.on_ready, cycles, with_suffixes(labels))
 
-    def _hand_over(self, on_ready: OnReady, part: Part, labels: dict[Part, Labels]) -> None:
-        while part.ready and not self._ended:  # on_ready may end it: then the rest is in `trace`
+    def _hand_over(self, on_ready: OnReady, cycles: list[Dumps], labels: Labels) -> None:
+        self._ready.extend(cycles)
+        while self._ready and not self._ended:  # on_ready may end it: then the rest is in `trace`
             if time.monotonic() > hub.deadline:
-                left = len(part.ready)
+                left = len(self._ready)
                 _log.warning("the program ended before on_ready was given the last %d cycles", left)
                 return
-            dumps = part.ready.popleft()
+            dumps = self._ready.popleft()
             try:
-                on_ready(self._to_trace({part: dumps}, labels, cycle=True))
+                on_ready(self._to_trace(dumps, labels, cycle=True))
             except BaseException:  # the user's own code: the next cycle is another one
                 _log.exception("on_ready failed; the cycle that it was given is lost")
 
+    def _why(self, dumps: Dumps, notice: NDArray[np.void]) -> str:
+        number = int(notice["function"])
+        function = dumps.name_texts[number - 1] if number else "(unknown)"
+        if notice["reason"] & FAILED:
+            return f"{function!r} failed"
+        took = int(notice["end"] - notice["start"]) * Clock.of(dumps).rate
+        return f"{function!r} took {took / 1e6:.3f} ms"
+
+    def after_fork(self) -> None:
+        """In a child process: a thread that the child lacks may have held the lock."""
+        self._lock = threading.RLock()
+
     # ---- dumps to a trace ----
 
-    def _labels_now(self) -> dict[Part, Labels]:
+    def _labels_now(self) -> Labels:
         with self._lock:  # VMs may come meanwhile
             attachments = [attachment for _, attachment in self._targets.values()]
-            return {
-                part: part.labels([one for one in attachments if one.remote is part.remote])
-                for part in self._parts.values()
-            }
+        return labels_now(attachments)
 
-    def _to_trace(
-        self, dumps: dict[Part, Dumps], labels: dict[Part, Labels], *, cycle: bool = False
-    ) -> Trace:
-        trace = whole({part: part.trace(of_part, labels[part]) for part, of_part in dumps.items()})
+    def _to_trace(self, dumps: Dumps, labels: Labels, *, cycle: bool = False) -> Trace:
+        trace = to_trace(dumps, Share(self.slot, self.since), labels)
         names, shortest = self.options.names, self.options.shortest_ns
         keep = np.ones(len(trace), bool)
         if names:
@@ -301,23 +291,13 @@ class Recording:
                 RelaxTraceWarning,
                 stacklevel=3,
             )
-        elif self._everywhere and self._took_any and options.held:
+        elif self._everywhere and self._targets and options.held:
             warnings.warn(
                 "no invocation was seen: record() without a VM sees functions that are taken from "
                 "a VM while it runs; record(vm) also sees those that were taken before",
                 RelaxTraceWarning,
                 stacklevel=3,
             )
-
-
-def _why(dumps: Dumps, notice: Notice) -> str:
-    """What there is to say of an invocation whose file is written."""
-    if notice.said:
-        return notice.said
-    function = dumps.name_texts[notice.function - 1] if notice.function else "(unknown)"
-    if notice.reason & FAILED:
-        return f"{function!r} failed"
-    return f"{function!r} took {notice.took * Clock.of(dumps).rate / 1e6:.3f} ms"
 
 
 def record(  # noqa: PLR0913 - each is one word to say about a recording

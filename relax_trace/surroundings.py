@@ -42,14 +42,6 @@ def use_context(source: Source | None) -> None:
         tell_recorder()
 
 
-def current_context() -> bytes:
-    """The trace context here and now, as the source says it; empty without one."""
-    try:
-        return _source() if _source else b""
-    except Exception:  # it must not fail the user's call
-        return b""
-
-
 def tell_recorder() -> None:
     """Have the recorder ask, once it is loaded."""
     global _told  # noqa: PLW0603

@@ -58,14 +58,10 @@ CPU = 1
 
 @dataclass(frozen=True)
 class Device:
-    """A device of the machine that ran the op: DLPack's ``device_type`` code, and its index.
-
-    ``remote`` names that machine where others run ops in the same trace.
-    """
+    """A device of the machine that ran the op: DLPack's ``device_type`` code, and its index."""
 
     type: int
     index: int
-    remote: str = ""
 
     @property
     def type_name(self) -> str:
@@ -73,21 +69,17 @@ class Device:
         return _DEVICE_TYPES.get(self.type, f"device_type{self.type}_")
 
     def __str__(self) -> str:
-        """``cuda0``, as in TVM's report; ``cuda0@board:9090`` where there are several machines."""
-        return f"{self.type_name}{self.index}" + (f"@{self.remote}" if self.remote else "")
+        """``cuda0``, as in TVM's report."""
+        return f"{self.type_name}{self.index}"
 
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread that ran ops: its process, its id there (the operating system's), its name.
-
-    ``process`` names the process where that isn't the trace's own: the server's, behind RPC.
-    """
+    """A thread that ran ops: its process, its id there (the operating system's), its name."""
 
     pid: int
     tid: int
     name: str
-    process: str = ""
 
 
 @dataclass(frozen=True)

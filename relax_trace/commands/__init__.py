@@ -10,7 +10,6 @@ import click
 from ..errors import RelaxTraceError
 from ..report.layout import visible
 from .convert import convert
-from .recorder import recorder
 from .report import report
 from .run import run
 from .send import send
@@ -22,7 +21,6 @@ Examples:
   relax-trace report resnet.npz --calls all     the table again, with every call
   relax-trace convert resnet.npz resnet.json    for https://ui.perfetto.dev
   relax-trace send resnet.npz                   to where OTEL_EXPORTER_OTLP_ENDPOINT points
-  relax-trace recorder --target aarch64-linux-gnu -o recorder.so       for a board
 """
 
 
@@ -35,7 +33,6 @@ cli.add_command(run)
 cli.add_command(report)
 cli.add_command(convert)
 cli.add_command(send)
-cli.add_command(recorder)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import ModelError, RelaxTraceError
 from .inputs import ANY, Parameter
@@ -102,19 +102,18 @@ def _check_whole(path: str) -> None:
         raise ModelError(f"{path} is cut short: copy or export it again")
 
 
-def find_target(text: str, session: Any = None) -> tuple[tvm.target.Target, tvm.runtime.Device]:
-    """TVM's target of that name or JSON, and the first device of its kind, here or in a session.
+def find_target(text: str) -> tuple[tvm.target.Target, tvm.runtime.Device]:
+    """TVM's target of that name or JSON, and the first device of its kind.
 
-    Raises ``ModelError`` where TVM doesn't know the target, or the machine lacks the device.
+    Raises ``ModelError`` where TVM doesn't know the target, or this machine lacks the device.
     """
     import tvm
 
     with captured_output(), explained(f"--target {text!r} can't be used"):
         target = tvm.target.Target(text)
-        device = (session or tvm).device(target.get_target_device_type(), 0)
+        device = tvm.device(target.get_target_device_type(), 0)
         if not device.exist:
-            where = "behind RPC" if session else "here"
-            raise ModelError(f"--target {text!r} can't be used: TVM finds no such device {where}")
+            raise ModelError(f"--target {text!r} can't be used: TVM finds no such device here")
     return target, device
 
 

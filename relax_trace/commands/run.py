@@ -10,7 +10,7 @@ import click
 
 from ..announce import next_steps
 from ..errors import ModelError
-from . import boards, inputs, models
+from . import inputs, models
 from .arguments import RunCommand, is_model, refuse_options
 from .output import check_output, write_output
 from .program import become_program, check_program
@@ -35,7 +35,6 @@ class _Request:
     number: int
     options: Sequence[inputs.Parameter]
     given: dict[str, inputs.Array]
-    session: Any = None  # of the machine behind RPC that it runs on
 
 
 EXAMPLES = """\b
@@ -43,7 +42,6 @@ Examples:
   relax-trace run model.onnx
   relax-trace run model.onnx --input x=1,3,224,224 --number 10 -o trace.npz
   relax-trace run model.so --inputs inputs.npz --function decode
-  relax-trace run model.so --rpc 192.168.0.7:9090
   relax-trace run -o trace.npz script.py --an-option-of-the-script
   relax-trace run -m module
 """
@@ -71,9 +69,6 @@ Examples:
     help="Runs to record, after one to warm up.",
     show_default=True,
 )
-@click.option("--rpc", metavar="HOST:PORT", help="Run it on this RPC server.")
-@click.option("--tracker", metavar="HOST:PORT", help="Run it on a server of this RPC tracker.")
-@click.option("--key", default="", metavar="KEY", help="Key of the RPC server.")
 @click.option("--function", default="main", help="Function to run.", show_default=True)
 @click.pass_context
 def run(
@@ -95,8 +90,7 @@ def run(
         if arguments:
             raise click.UsageError(f"a model takes no arguments: {' '.join(arguments)}", context)
         check_output(output)
-        where = tuple(model_options.pop(name) for name in ("rpc", "tracker", "key"))
-        _run_model(file, output, where, **model_options)
+        _run_model(file, output, **model_options)
         return
     refuse_options(context, model_options)
     if not module:
@@ -108,7 +102,6 @@ def run(
 def _run_model(
     model: str,
     output: str,
-    where: tuple[Any, ...],
     options: tuple[str, ...],
     inputs_file: str | None,
     target: str,
@@ -117,8 +110,7 @@ def _run_model(
 ) -> None:
     parsed = [inputs.parse_option(text) for text in options]
     given = inputs.read_file(inputs_file) if inputs_file else {}
-    session = boards.connect(*where) if any(where) else None
-    trace = _record(_Request(model, function, target, number, parsed, given, session))
+    trace = _record(_Request(model, function, target, number, parsed, given))
     click.echo(trace.report().table())
     write_output(trace, output)
     click.echo(next_steps(output))
@@ -147,10 +139,8 @@ def _open_onnx(request: _Request) -> _Opened:
     with step(f"compiling {request.model} for {request.target}"):
         from tvm import relax
 
-        target, device = models.find_target(request.target, request.session)
-        executable: Any = models.compile_onnx(model, shapes, target)
-        if request.session:
-            executable = boards.load_compiled(request.session, executable)
+        target, device = models.find_target(request.target)
+        executable = models.compile_onnx(model, shapes, target)
         return relax.VirtualMachine(executable, device), device, arrays
 
 
@@ -158,11 +148,8 @@ def _open_library(request: _Request) -> _Opened:
     with step(f"loading {request.model}"):
         from tvm import relax
 
-        _, device = models.find_target(request.target, request.session)
-        if request.session:
-            module = boards.load(request.session, request.model)
-        else:
-            module = models.load_library(request.model)
+        _, device = models.find_target(request.target)
+        module = models.load_library(request.model)
         vm = relax.VirtualMachine(module, device)
     parameters = models.library_parameters(module, vm, request.function)
     return vm, device, inputs.make_inputs(parameters, request.options, request.given)

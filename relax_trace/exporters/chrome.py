@@ -100,30 +100,21 @@ def _pairs(parents: NDArray[np.int32]) -> Index:
 
 
 def _tracks(threads: tuple[Thread, ...]) -> list[tuple[int, int]]:
-    """``(pid, tid)`` of each thread; where two machines or times have the same, a free one."""
-    pids: dict[tuple[str, int], int] = {}
-    free_pid = max((thread.pid for thread in threads), default=0) + 1
+    """``(pid, tid)`` of each thread; where the system used an id again, a free one instead."""
     taken: dict[tuple[int, int], None] = {}
     free = max((thread.tid for thread in threads), default=0) + 1
     for thread in threads:
-        process = (thread.process, thread.pid)
-        if process not in pids:
-            used = thread.pid in pids.values()
-            pids[process], free_pid = (free_pid, free_pid + 1) if used else (thread.pid, free_pid)
-        track = (pids[process], thread.tid)
+        track = (thread.pid, thread.tid)
         if track in taken:
-            track, free = (pids[process], free), free + 1
+            track, free = (thread.pid, free), free + 1
         taken[track] = None
     return list(taken)
 
 
 def _track_names(trace: Trace, tracks: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
-    processes = {
-        pid: thread.process or trace.process
-        for thread, (pid, _) in zip(trace.threads, tracks, strict=True)
-    }
-    for pid, process in processes.items():
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": shown(process)}}
+    for pid in dict.fromkeys(pid for pid, _ in tracks):
+        args = {"name": shown(trace.process)}
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": args}
     for thread, (pid, tid) in zip(trace.threads, tracks, strict=True):
         args = {"name": shown(thread.name)}
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": args}

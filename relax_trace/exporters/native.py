@@ -10,7 +10,6 @@ History of the format's version (:data:`.tables.VERSION`):
 
 1. the first.
 2. ``trace_id`` and ``span_id`` of the invocations; ``spans``. Files without them are read.
-3. A device's machine and a thread's process, where there are several. Files without them are read.
 """
 
 from __future__ import annotations

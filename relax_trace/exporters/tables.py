@@ -16,7 +16,7 @@ from ..spans import spans_of
 from ..trace import Device, Invocations, Losses, Thread, Trace, check
 
 FORMAT = "relax_trace"
-VERSION = 3  # its history is in native.py
+VERSION = 2  # its history is in native.py
 
 OP_COLUMNS = {
     "start": "<i8",
@@ -61,12 +61,8 @@ def to_json(trace: Trace) -> dict[str, Any]:
         "losses": asdict(trace.losses),
         "names": [_to_json_text(name) for name in trace.names],
         "kinds": trace.kinds.tolist(),
-        "devices": [
-            [device.type, device.index, _to_json_text(device.remote)] for device in trace.devices
-        ],
-        "threads": [
-            [t.pid, t.tid, _to_json_text(t.name), _to_json_text(t.process)] for t in trace.threads
-        ],
+        "devices": [[device.type, device.index] for device in trace.devices],
+        "threads": [[t.pid, t.tid, _to_json_text(t.name)] for t in trace.threads],
         "vms": [_to_json_text(vm) for vm in trace.vms],
         "errors": [_to_json_text(error) for error in trace.errors],
         "span_names": [_to_json_text(name) for name in trace.spans.names],
@@ -108,7 +104,7 @@ def to_trace(
             names=tuple(map(_from_json_text, tables["names"])),
             kinds=np.frombuffer(bytes(_integers(tables["kinds"])), np.uint8),
             signatures=_signatures(words["words"], words["offsets"]),
-            devices=tuple(_device(*device) for device in tables["devices"]),
+            devices=tuple(Device(*_integers(device)) for device in tables["devices"]),
             threads=tuple(_thread(*thread) for thread in tables["threads"]),
             vms=tuple(map(_from_json_text, tables["vms"])),
             errors=tuple(map(_from_json_text, tables["errors"])),
@@ -146,14 +142,9 @@ def _signatures(words: NDArray[np.uint64], offsets: NDArray[np.int64]) -> Signat
     return Signatures(words, offsets)
 
 
-def _device(kind: Any, index: Any, remote: Any = "") -> Device:
-    kind, index = _integers([kind, index])
-    return Device(kind, index, _from_json_text(remote))
-
-
-def _thread(pid: Any, tid: Any, name: Any, process: Any = "") -> Thread:
+def _thread(pid: Any, tid: Any, name: Any) -> Thread:
     pid, tid = _integers([pid, tid])
-    return Thread(pid, tid, _from_json_text(name), _from_json_text(process))
+    return Thread(pid, tid, _from_json_text(name))
 
 
 def _integers(values: Any) -> list[int]:

@@ -18,13 +18,11 @@ from .. import attach
 from ..attach import Attachment
 from ..errors import InstrumentError
 from ..hub import hub
-from ..notices import Notice
 from ..options import Options
 from ..recorder.decode import Labels, extern_suffixes, to_trace_and_calls
 from ..recorder.dumps import Dumps
 from ..recorder.native import load
 from ..recorder.records import Share
-from ..remote.sessions import is_remote
 from ..trace import Trace
 
 _log = logging.getLogger("relax_trace")
@@ -86,8 +84,6 @@ class Capture:
             if vm in self._vms:
                 return
             attach.recordable(vm)
-            if is_remote(vm):
-                raise TypeError("it runs behind RPC: record() it, and send() the trace")
             attachment = attach.attach(vm, self._give_up)
             try:
                 if not self._joined:
@@ -170,7 +166,7 @@ class Capture:
         self.remove(vm)
         _log.warning("a VirtualMachine was given an instrument: its invocations have no op spans")
 
-    def notice(self, notice: Notice) -> None:
+    def notice(self, notice: NDArray[np.void]) -> None:
         """Nothing is asked for that would be told here."""
 
     def after_fork(self) -> None:

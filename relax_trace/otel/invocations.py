@@ -36,7 +36,6 @@ class _Begun(NamedTuple):  # made in a fraction of a frozen dataclass's time
     start: int  # ns since the Unix epoch
     ops: Ops | None  # where they are recorded
     recorded: tuple[int, bytes] | None  # what that needs at the end
-    metrics: Metrics  # they may be replaced meanwhile
 
 
 class InvocationSpans:
@@ -90,15 +89,15 @@ class InvocationSpans:
         except Exception:  # the application's sampler, or a processor of its
             self._complain()
             return None
-        ops, metrics = self.ops, self._metrics  # they may be replaced meanwhile
+        ops = self.ops  # it may be replaced meanwhile
         token = recorded = None
         try:
-            self._try(metrics.begin, model)
+            self._try(self._metrics.begin, model)
             recorded = self._begin_ops(ops, span)
             token = contexts.attach(within)
-            return _Begun(model, text(name), span, within, token, start, ops, recorded, metrics)
+            return _Begun(model, text(name), span, within, token, start, ops, recorded)
         except BaseException as error:  # Ctrl-C: it must leave nothing behind
-            begun = _Begun(model, text(name), span, within, token, start, ops, recorded, metrics)
+            begun = _Begun(model, text(name), span, within, token, start, ops, recorded)
             self._end(begun, error)
             raise
 
@@ -120,7 +119,7 @@ class InvocationSpans:
         if begun.span.is_recording():
             self._try(_describe, begun.span, end, error, error_type)
         self._try(begun.span.end, end)
-        self._try(begun.metrics.end, ended)
+        self._try(self._metrics.end, ended)
 
     def _try(self, step: Callable[..., object], *args: Any) -> None:
         try:

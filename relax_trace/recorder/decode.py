@@ -74,13 +74,13 @@ def to_trace(dumps: Dumps, share: Share, labels: Labels) -> Trace:
 
 
 def to_trace_and_calls(
-    dumps: Dumps, share: Share, labels: Labels, clock: Clock | None = None
+    dumps: Dumps, share: Share, labels: Labels
 ) -> tuple[Trace, NDArray[np.void]]:
-    """The same, with the record of each row of ``trace.invocations``; by another clock if given."""
+    """The same, with the record of each row of ``trace.invocations``."""
     threads = [ThreadTable.of(records, dumps) for records in dumps.threads.values()]
     threads = [kept for kept in (table.keep(share) for table in threads) if len(kept.calls)]
     records = Records.of(threads)
-    start, end, call_start, call_end = (clock or Clock.of(dumps)).times(records)
+    start, end, call_start, call_end = Clock.of(dumps).times(records)
     order = _in_order(start, records.ops["depth"])
     call_order = np.lexsort((records.calls["number"], call_start))
     parent = records.parent if order is _AS_IS else rank_of(order)[records.parent[order]]

@@ -34,7 +34,6 @@ typedef struct {
   uint64_t invocation_count, op_count;
 } dump_thread;
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the dump format says little-endian");
 _Static_assert(sizeof(dump_header) == 152, "the dump format says so");
 _Static_assert(sizeof(dump_thread) == 40, "the dump format says so");
 
@@ -52,9 +51,8 @@ static uint64_t overwritten_ops_first;
 static void put(dump_buffer* to, const void* bytes, size_t size) {
   size_t padded = (size + 7) & ~(size_t)7;
   if (to->failed) return;
-  size_t needed = to->size + padded;
-  if (needed > to->capacity) {
-    size_t capacity = needed > SIZE_MAX / 2 ? SIZE_MAX : 2 * needed; /* SIZE_MAX: there is none */
+  if (to->size + padded > to->capacity) {
+    size_t capacity = 2 * (to->size + padded);
     char* grown = (char*)realloc(to->bytes, capacity);
     if (!grown) {
       to->failed = true;
@@ -86,8 +84,8 @@ static void put_column(dump_buffer* to, const intern_table* table, uint32_t firs
 }
 
 /* The bytes of a table's entries, laid end to end; returns their number. */
-static size_t put_entries(dump_buffer* to, const intern_table* table, uint32_t first) {
-  size_t size = 0;
+static uint64_t put_entries(dump_buffer* to, const intern_table* table, uint32_t first) {
+  uint64_t size = 0;
   for (uint32_t i = first; i < table->count; ++i) size += table->by_number[i]->size;
   char* bytes = (char*)malloc(size + 1);
   if (!bytes) {

@@ -12,7 +12,6 @@ from typing import Any
 from ..errors import RecorderError
 from .dumps import VERSION
 
-_PREFIX = "relax_trace.recorder."
 LIBRARY = Path(__file__).with_name("librelax_trace_recorder.so")
 
 
@@ -45,22 +44,17 @@ def load() -> Native:
     import tvm_ffi  # its library has to be there before ours can be linked against it
 
     _open_library(LIBRARY)
-    return native_of(tvm_ffi.get_global_func, str(LIBRARY))
-
-
-def native_of(find: Callable[[str], Any], where: str) -> Native:
-    """The recorder whose functions ``find`` finds by their full names.
-
-    Raises ``RecorderError`` if it does not belong to this version of relax_trace, and what ``find``
-    raises where there is none.
-    """
-    version = find(_PREFIX + "version")()
+    functions = {
+        name: tvm_ffi.get_global_func(f"relax_trace.recorder.{name}")
+        for name in ("version", *Native.__dataclass_fields__)
+    }
+    version = functions.pop("version")()
     if version != VERSION:
         raise RecorderError(
-            f"the recorder {where} writes format {version}, this relax_trace reads {VERSION}: "
-            "install relax-trace anew, there or here"
+            f"the recorder {LIBRARY} writes format {version}, this relax_trace reads {VERSION}: "
+            "install relax-trace anew"
         )
-    return Native(**{name: find(_PREFIX + name) for name in Native.__dataclass_fields__})
+    return Native(**functions)
 
 
 def _open_library(path: Path) -> None:

@@ -35,7 +35,6 @@
 
 #include "dump.h"
 #include "invocation.h"
-#include "presence.h"
 #include "ring.h"
 
 #define UNUSED(value) (void)(value)
@@ -44,11 +43,6 @@ static int64_t integer(const TVMFFIAny* arguments, int32_t count, int32_t at) {
   bool present = at < count && (arguments[at].type_index == kTVMFFIInt ||
                                 arguments[at].type_index == kTVMFFIBool);
   return present ? arguments[at].v_int64 : 0;
-}
-
-/* A number of bytes, not negative, as a size: where that has 32 bits, more than all is all. */
-static size_t size_of(int64_t bytes) {
-  return (uint64_t)bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;
 }
 
 /* The VM whose number is argument `at`, or NULL with an error raised. */
@@ -78,7 +72,7 @@ static int on_set_limit(void* self, const TVMFFIAny* arguments, int32_t count, T
   int64_t limit = integer(arguments, count, 0);
   if (limit <= 0) return fail("ValueError", "relax_trace: set_limit(bytes, ring)");
   pthread_mutex_lock(&registry.lock);
-  set_limit(size_of(limit), integer(arguments, count, 1) != 0);
+  set_limit((size_t)limit, integer(arguments, count, 1) != 0);
   pthread_mutex_unlock(&registry.lock);
   return 0;
 }
@@ -313,7 +307,7 @@ static int on_dump(void* self, const TVMFFIAny* arguments, int32_t count, TVMFFI
     return fail("ValueError", "relax_trace: dump(known_names, known_signatures, bytes, keep)");
   }
   return dump((uint32_t)integer(arguments, count, 0), (uint32_t)integer(arguments, count, 1),
-              size_of(room), keep, result);
+              (size_t)room, keep, result);
 }
 
 /* ---- fork: a child starts with empty buffers, and only its own thread ---- */
@@ -364,13 +358,11 @@ static void add_global(const char* name, TVMFFISafeCallType call) {
 }
 
 __attribute__((constructor)) static void on_load(void) {
-  if (is_here_already()) return;
-  stay_loaded();
   clock_uses_counter = clock_counter_is_invariant();
   clock_first = clock_loaded = clock_read();
   pthread_key_create(&thread_key, thread_end);
   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  add_global(version_name, on_version);
+  add_global("relax_trace.recorder.version", on_version);
   add_global("relax_trace.recorder.now", on_now);
   add_global("relax_trace.recorder.set_limit", on_set_limit);
   add_global("relax_trace.recorder.begin", on_begin);

@@ -216,7 +216,6 @@ class Clock:
     ticks: int
     wall_ns: int
     rate: float  # ns a tick
-    follows_wall: bool = True  # where the wall clock of the recorder's machine was set meanwhile
 
     @classmethod
     def of(cls, dumps: Dumps) -> Clock:
@@ -251,8 +250,6 @@ class Clock:
     def _shift(self, records: Records) -> NDArray[np.int64]:
         """How far the wall clock had been set when each outermost invocation began, in ns."""
         calls = records.calls
-        if not self.follows_wall:
-            return np.zeros(len(calls), np.int64)
         shift = calls["wall_ns"].astype(np.int64) - self._nanoseconds(calls["start"])
         shift[(np.abs(shift) < _CLOCK_WAS_SET_NS) | (calls["wall_ns"] == 0)] = 0
         root = np.arange(len(calls))

@@ -12,7 +12,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -21,12 +20,10 @@
 #include "encode.h"
 #include "intern.h"
 
-/* glibc keeps room for small initial-exec storage of libraries that are opened at run time. Android's
- * and musl's loaders refuse it: there each access is a call. */
-#ifdef __GLIBC__
+/* Android's and musl's loaders refuse initial-exec storage in a library opened at run time: build
+ * with -DRELAX_TRACE_TLS_MODEL='"global-dynamic"' there, at the price of a call an op. */
+#ifndef RELAX_TRACE_TLS_MODEL
 #define RELAX_TRACE_TLS_MODEL "initial-exec"
-#else
-#define RELAX_TRACE_TLS_MODEL "global-dynamic"
 #endif
 
 enum { DEPTH_MOST = 128, NAME_CACHE = 512, SIGNATURE_CACHE = 1024, THREAD_NAME_SIZE = 16 };
@@ -260,7 +257,7 @@ static __attribute__((noinline)) thread_state* thread_begin(void) {
   thread->base.thread = thread;
   thread->base.open = true;
   thread->base.current = -1;
-  prctl(PR_GET_NAME, thread->name); /* 16 bytes; older Androids lack pthread_getname_np */
+  pthread_getname_np(pthread_self(), thread->name, sizeof thread->name);
   if (!buffer_open(&thread->ops, sizeof(op_record)) ||
       !buffer_open(&thread->invocations, sizeof(invocation_record)) ||
       pthread_setspecific(thread_key, thread)) {

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..ragged import Index
-from .calls import Calls, merged
+from .calls import Calls
 from .self_time import self_time
 
 if TYPE_CHECKING:
@@ -139,15 +139,9 @@ def _with_tensor(trace: Trace) -> Index:
 
 
 def _totals(trace: Trace, listed: Index) -> tuple[Total, ...]:
-    """A total for each device that a listed call ran on, over the outermost invocations.
-
-    Of a call through RPC that is the server's part: the network is no device's time.
-    """
+    """A total for each device that a listed call ran on, over the outermost invocations."""
     width = len(trace.devices) + 1
-    _, process = merged(thread.process for thread in trace.threads)
-    process = process[trace.invocations.thread]
-    parent = trace.invocations.parent
-    outermost = _outermost(np.where(process[parent] == process, parent, -1))
+    outermost = _outermost(trace.invocations.parent)
     used = _distinct(outermost[trace.invocation[listed]] * width + trace.device[listed] + 1)
     invocation, device = used // width, used % width - 1
     length = trace.invocations.end - trace.invocations.start

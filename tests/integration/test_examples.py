@@ -56,13 +56,7 @@ def test_every_example_is_tested() -> None:
     runnable = {
         path.stem for path in EXAMPLES.glob("*.py") if '__name__ == "__main__"' in path.read_text()
     }
-    assert runnable == {
-        "behind_rpc",
-        "generate_tokens",
-        "read_text",
-        "speech_detection",
-        "speech_service",
-    }
+    assert runnable == {"generate_tokens", "read_text", "speech_detection", "speech_service"}
 
 
 def test_speech_is_found_where_it_is(tmp_path: Path) -> None:
@@ -123,24 +117,6 @@ def test_tokens_are_generated_and_their_ops_set_side_by_side(
             assert float(figures[2 * i].replace(",", "")) == pytest.approx(spent, abs=0.006)
             percent = float(figures[2 * i + 1].removesuffix("%"))
             assert percent == pytest.approx(100 * spent / total, abs=0.06)
-
-
-def test_a_second_process_is_profiled(tmp_path: Path) -> None:
-    """The table of ops there, and how much of the calls' time is theirs."""
-    printed, trace = run_example("behind_rpc", folder=tmp_path)
-    table = f"{trace.report()}\n\n"
-    assert printed.startswith(table)
-    line = printed.removeprefix(table)
-    calls = trace.invocations
-    outer = calls.parent < 0
-    assert (int(outer.sum()), int((~outer).sum())) == (20, 20)
-    assert {trace.threads[i].process != "" for i in calls.thread[~outer]} == {True}
-    length = calls.end - calls.start
-    ops = trace.duration[trace.parent < 0].sum()
-    figures = [length[outer].sum(), ops, length[~outer].sum() - ops]
-    figures.append(figures[0] - figures[1] - figures[2])
-    said = [float(text.replace(",", "")) for text in re.findall(r"([\d.,]+) us", line)]
-    assert said == [pytest.approx(figure / 20 / 1000, abs=0.06) for figure in figures]
 
 
 def test_a_service_shows_the_ops_of_a_request(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_hostile_arguments(builds: Builds, tmp_path: Path, seed: int) -> None:
     Of the first ones the text is made here, too.
     """
     out = tmp_path / "words"
-    assert run(str(builds.program("fuzz_encoding", "memory")), str(seed), "60000", str(out)) == ""
+    assert run(builds.program("fuzz_encoding", "memory"), str(seed), "60000", str(out)) == ""
     words, signatures = np.fromfile(out, "<u8").tolist(), []
     while words:
         signatures.append(words[1 : 1 + words[0]])

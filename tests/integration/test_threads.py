@@ -81,8 +81,7 @@ def test_threads_that_ended_before_the_trace_is_taken() -> None:
             run_threads(work)
             while Path(f"/proc/self/task/{tids[-1]}").exists():
                 pass  # Python is done with it, the system not yet
-    (part,) = recording._parts.values()
-    records = [np.concatenate(thread.invocations) for thread in part.dumps.threads.values()]
+    records = [np.concatenate(thread.invocations) for thread in recording.dumps.threads.values()]
     numbers = np.concatenate(records)["number"]  # what tells two threads of one id apart
     assert np.unique(numbers, return_counts=True)[1].tolist() == [2] * 300
     trace = recording.trace

@@ -9,7 +9,7 @@
 #include "guarded.h"
 #include "random.h"
 
-#define NO_LIMIT (INT64_C(1) << 40) /* also where a size has but 32 bits */
+enum { NO_LIMIT = 1 << 30 };
 
 /* Abort with a line that says where, unless the condition holds. */
 #define REQUIRE(condition) require(condition, #condition, __FILE__, __LINE__)

@@ -82,10 +82,10 @@ def compilers_file(name: str) -> str:
     return found.stdout.strip()
 
 
-def run(*command: str) -> str:
+def run(program: Path, *arguments: str) -> str:
     """What the program printed. It has to end well, and no sanitizer to say a word."""
     ended = subprocess.run(
-        command,
+        [str(program), *arguments],
         env={**os.environ, **OPTIONS},
         capture_output=True,
         text=True,
@@ -141,13 +141,8 @@ def decoded(dumps: Dumps) -> Trace:
 
 def play(builds: Builds, sanitizer: str, scenario: str, seed: int, folder: Path) -> Played:
     """Run a scenario and decode what was dumped."""
-    program = builds.program("driver", sanitizer)
-    return played_by([str(program)], scenario, seed, folder / "dumps")
-
-
-def played_by(command: list[str], scenario: str, seed: int, out: Path) -> Played:
-    """The same by any command that runs the driver."""
-    told = run(*command, scenario, str(seed), str(out))
+    out = folder / "dumps"
+    told = run(builds.program("driver", sanitizer), scenario, str(seed), str(out))
     done = {key: int(value) for key, value in map(str.split, told.splitlines())}
     dumps = read_dumps(out)
     return Played(done, dumps, decoded(dumps))

@@ -157,7 +157,7 @@ def test_a_hostile_entry_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"version": 4}, "it has format version 4, this relax_trace reads up to 3: update it"),
+        ({"version": 3}, "it has format version 3, this relax_trace reads up to 2: update it"),
         ({"version": "1"}, "its format version is '1'"),
         ({"names": None}, "a table is missing or malformed"),
         ({"names": ["\u0100"]}, "a table is missing or malformed"),
@@ -213,10 +213,10 @@ def test_a_chrome_file_of_version_1_is_read(tmp_path: Path) -> None:
     trace, file = without_spans(random_trace(6)), tmp_path / "trace.json"
     trace.save(file)
     text = file.read_text()
-    assert (text.count('"version":3'), text.count(',"span_names":[],')) == (1, 1)
+    assert (text.count('"version":2'), text.count(',"span_names":[],')) == (1, 1)
     metadata = json.loads(text)["metadata"]
     assert not [key for key in metadata if key.startswith("spans.") or key.endswith("_id")]
-    older = text.replace('"version":3', '"version":1').replace(',"span_names":[]', "")
+    older = text.replace('"version":2', '"version":1').replace(',"span_names":[]', "")
     file.write_text(older.replace(',"spans":0}', "}"))
     assert contents(load(file)) == contents(trace)
 
@@ -246,7 +246,7 @@ def test_a_compressed_entry_is_refused(tmp_path: Path) -> None:
         (".json", b'{"metadata":{}}', "it is JSON, but not a trace"),
         (".json", b'[{"ph":"X","ts":1.5e3,"dur":NaN}]', "another tool's Chrome trace: open it in"),
         (".json", b'{"traceEvents":[],"metadata":{"x":1}}', "https://ui.perfetto.dev"),
-        (".json", b'{"metadata":{"format":"relax_trace","version":4}}', "format version 4"),
+        (".json", b'{"metadata":{"format":"relax_trace","version":3}}', "format version 3"),
         (".json.gz", b'\n {"traceEvents":[]}', "it is JSON: if it is a trace, name it *.json"),
         (".json.gz", b"\x1f\x8b\x08", "it is cut short or damaged"),
     ],

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...otel import conventions as names
-from ...ragged import Index, Ragged, concatenate
+from ...ragged import Index, Ragged
 from ...trace import Trace
 from ..events import slices
 from .encoder import Encoder
@@ -59,19 +58,13 @@ def requests(
     """All spans of ``trace`` in requests below ``limit`` bytes, in order of time.
 
     Texts are cut (``shown``), so that no span has more than some 100 kB; one that exceeds the limit
-    by itself is sent alone. Each process has a resource of its own, and requests of its own.
+    by itself is sent alone.
     """
-    processes = tuple(dict.fromkeys(thread.process for thread in trace.threads)) or ("",)
-    envelopes = [_Envelope.of(form, resource_of(trace, process)) for process in processes]
-    whose = np.array([processes.index(thread.process) for thread in trace.threads], np.int64)
+    envelope = _Envelope.of(form, resource_of(trace))
     encoder = Encoder.of(trace, form, identity or joined_identity(trace))
     for rows in slices(trace, _SLICE):
         calls, ops = encoder.invocations(rows.invocations), encoder.ops(rows.ops)
-        of_calls = whose[trace.invocations.thread[rows.invocations]]
-        of_ops = whose[trace.thread[rows.ops]]
-        for number, envelope in enumerate(envelopes):
-            parts = _only(calls, of_calls == number), _only(ops, of_ops == number)
-            yield from _packed(envelope, *parts, limit)
+        yield from _packed(envelope, calls, ops, limit)
 
 
 def op_requests(
@@ -98,13 +91,6 @@ def _packed(envelope: _Envelope, calls: Ragged, ops: Ragged, limit: int) -> Iter
             _bytes(ops, first - len(calls), last - len(calls)),
         )
         yield Request(envelope.around(*bodies), last - first)
-
-
-def _only(spans: Ragged, wanted: NDArray[np.bool_]) -> Ragged:
-    if wanted.all():
-        return spans
-    rows = np.flatnonzero(wanted)
-    return concatenate(len(rows), [(spans, rows)])
 
 
 def _cuts(calls: Ragged, ops: Ragged, room: int) -> Iterator[tuple[int, int]]:

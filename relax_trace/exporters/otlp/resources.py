@@ -16,20 +16,17 @@ from ...trace import Trace
 from .templates import Value, integer, text
 
 
-def resource_of(trace: Trace, process: str = "") -> dict[str, Value]:
+def resource_of(trace: Trace) -> dict[str, Value]:
     """Attributes from ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES``, and of the process.
 
     That is the recorded one, which may have run elsewhere: its host is known only if it is this
-    process, its id only if all threads agree. Another ``process`` than the trace's own is a server
-    behind RPC, whose host is the one that was connected to.
+    process, its id only if all threads agree.
     """
     own: dict[str, str | int] = {}
-    processes = {thread.pid for thread in trace.threads if thread.process == process}
+    processes = {thread.pid for thread in trace.threads}
     if len(processes) == 1:
         own[names.PROCESS_ID] = integer(*processes)
-    if process:
-        own[names.HOST_NAME] = text(process.rpartition(":")[0] or process)
-    elif processes == {os.getpid()}:
+    if processes == {os.getpid()}:
         own[names.HOST_NAME] = socket.gethostname()
     return cleaned(Resource.create(own).attributes)
 
