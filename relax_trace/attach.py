@@ -215,11 +215,16 @@ def _getitem(vm_class: Any) -> Any:
 def _reduce_ex(vm: Any, protocol: SupportsIndex) -> Any:
     """A copy of the VM is of the VM's own class: nothing would ever detach it."""
     made = object.__reduce_ex__(vm, protocol)
+    return reduced_as(_attachments[vm].vm_class, made, (type(vm),))
+
+
+def reduced_as(own: type, made: Any, ours: tuple[type, ...]) -> Any:
+    """What ``__reduce_ex__`` made, with ``own`` in the place of the classes that are ``ours``."""
     if isinstance(made, str):
         return made
     make, arguments, *rest = made
-    own = _attachments[vm].vm_class
-    return (make, tuple(own if it is type(vm) else it for it in arguments), *rest)
+    kept = (own if any(it is each for each in ours) else it for it in arguments)
+    return (make, tuple(kept), *rest)
 
 
 def _save_function(vm_class: Any) -> Any:

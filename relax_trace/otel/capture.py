@@ -18,8 +18,9 @@ from .. import attach
 from ..attach import Attachment
 from ..errors import InstrumentError
 from ..hub import hub
+from ..labels import with_suffixes
 from ..options import Options
-from ..recorder.decode import Labels, extern_suffixes, to_trace_and_calls
+from ..recorder.decode import Labels, to_trace_and_calls
 from ..recorder.dumps import Dumps
 from ..recorder.native import load
 from ..recorder.records import Share
@@ -154,11 +155,8 @@ class Capture:
         return Captured(trace, calls["tag"], shift, lost)
 
     def _labels_now(self) -> Labels:
-        if self._labels is None:  # listing all global functions takes 5 ms
-            import tvm_ffi
-
-            suffixes = extern_suffixes(tvm_ffi.registry.list_global_func_names())
-            self._labels = Labels({}, {}, suffixes, "", {})
+        if self._labels is None:
+            self._labels = with_suffixes(Labels({}, {}, (), "", {}))
         return self._labels
 
     def _give_up(self, vm: Any) -> None:

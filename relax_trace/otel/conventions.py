@@ -4,9 +4,20 @@
 ours stands under ``tvm``. Importing this needs no other package.
 """
 
+import importlib.metadata
+from contextlib import suppress
+
 # Instrumentation scopes. Ops have one of their own, so that they can be switched off by scope.
 SCOPE = "relax_trace"
 OPS_SCOPE = "relax_trace.ops"
+
+
+def scope_version() -> str:
+    """That of relax_trace; none where it runs from a source tree."""
+    with suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("relax-trace")
+    return ""
+
 
 # Attributes of an invocation's span.
 MODEL_NAME = "tvm.model.name"  # string: the VM's name
@@ -41,4 +52,4 @@ ACTIVE_INVOCATIONS = "tvm.vm.active_invocations"  # observable up-down counter
 OP_TIME_TOTAL = "tvm.op.time"  # observable counter, s
 OP_CALLS = "tvm.op.calls"  # observable counter, {call}
 DROPPED = "tvm.trace.dropped"  # observable counter, {record}
-DROPPED_REASON = "reason"  # string: "ring", "queue", "rate", "shutdown"
+DROPPED_REASON = "reason"  # string: "ring", "queue", "rate", "export", "shutdown"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.trace import TracerProvider, get_current_span, get_tracer_provider
+from opentelemetry.trace import TracerProvider, get_tracer_provider
 
 from ..errors import ExportError
 from ..exporters.otlp import protobuf
@@ -24,12 +23,11 @@ from ..exporters.otlp.connection import connect, deliver, uninstrumented
 from ..exporters.otlp.outcome import Transport
 from ..exporters.otlp.resources import cleaned
 from ..exporters.otlp.spans import Identity, first_id
+from ..report.calls import merged
 from ..trace import Thread, Trace
 from .selection import Selection
 
 _log = logging.getLogger("relax_trace")
-
-T = TypeVar("T")
 
 _PATIENCE = 10.0  # s, for what fails: as the SDK's exporters have
 
@@ -85,10 +83,7 @@ class DirectRoad:
 
 def by_trace_state(selection: Selection) -> dict[str, Selection]:
     """The selection apart by what vendors have in the trace context: one part, as a rule."""
-    states = [
-        get_current_span(one.invocation.inside).get_span_context().trace_state.to_header()
-        for one in selection.finished
-    ]
+    states = [one.invocation.span_context.trace_state.to_header() for one in selection.finished]
     if len(set(states)) == 1:
         return {states[0]: selection}
     return {
@@ -107,7 +102,7 @@ def spans_of(selection: Selection) -> tuple[Trace, Identity]:
     whose = np.zeros(count, np.int32)  # which of `finished` each invocation belongs to
     for number, rows in enumerate(selection.rows):
         whose[trace.invocation[rows]] = number
-    contexts = [get_current_span(one.invocation.inside).get_span_context() for one in finished]
+    contexts = [one.invocation.span_context for one in finished]
     trace_ids = b"".join(context.trace_id.to_bytes(16, "big") for context in contexts)
     identity = Identity(
         np.frombuffer(trace_ids, np.uint8).reshape(-1, 16)[whose],
@@ -116,8 +111,8 @@ def spans_of(selection: Selection) -> tuple[Trace, Identity]:
         first_id(),
     )
     pid = os.getpid()
-    threads, thread = _distinct(Thread(pid, one.thread_id, one.thread_name) for one in finished)
-    errors, error = _distinct(f"{one.invocation.error_type or ''}:" for one in finished)
+    threads, thread = merged(Thread(pid, one.thread_id, one.thread_name) for one in finished)
+    errors, error = merged(f"{one.invocation.error_type or ''}:" for one in finished)
     said = replace(
         trace,
         start=selection.start,
@@ -128,10 +123,3 @@ def spans_of(selection: Selection) -> tuple[Trace, Identity]:
         invocations=replace(trace.invocations, error=error[whose]),
     )
     return said, identity
-
-
-def _distinct(values: Iterable[T]) -> tuple[tuple[T, ...], NDArray[np.int32]]:
-    """The distinct values, and which of them each is: what is said once is rendered once."""
-    values = list(values)
-    place = {value: number for number, value in enumerate(dict.fromkeys(values))}
-    return tuple(place), np.array([place[value] for value in values], np.int32)

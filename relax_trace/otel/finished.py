@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext, get_current_span
 
 
 class Ended(NamedTuple):  # made in a fraction of a frozen dataclass's time
@@ -17,6 +18,11 @@ class Ended(NamedTuple):  # made in a fraction of a frozen dataclass's time
     start: int
     end: int
     error_type: str | None
+
+    @property
+    def span_context(self) -> SpanContext:
+        """Of its span."""
+        return get_current_span(self.inside).get_span_context()
 
     @property
     def seconds(self) -> float:
@@ -31,6 +37,6 @@ class Finished:
     invocation: Ended
     tag: int
     granted: int  # op spans
-    to_file: str | None  # why its ops are written to one, if they are
+    to_file: bool  # whether its ops are written to one
     thread_id: int  # Python's
     thread_name: str

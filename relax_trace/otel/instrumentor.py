@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import logging
 import os
 from collections.abc import Collection, Mapping
@@ -74,7 +73,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Number of ops without a span, by reason: ``ring``, ``queue``, ``rate``, ``shutdown``."""
+        """Number of ops without a span, by reason: the constants of losses.py."""
         return dict(self._losses.counts)
 
     def _instrument(self, **keywords: Any) -> None:
@@ -110,7 +109,7 @@ class RelaxVMInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         meter_provider: MeterProvider | None = None,
     ) -> InvocationSpans:
         """VMs that were instrumented one by one go on, by the new settings."""
-        version = _version()
+        version = names.scope_version() or None
         tracer = get_tracer(names.SCOPE, version, provider)
         metrics = metrics_of(meter_provider, version, self._losses)
         ops = None
@@ -164,10 +163,3 @@ def _file_settings(keywords: Mapping[str, Any]) -> dict[str, Any]:
     except Exception:  # what is wrong with it is OpenTelemetry's to say
         return {}
     return {"enabled": False} if said.get("enabled") is False else {}
-
-
-def _version() -> str | None:
-    try:
-        return importlib.metadata.version("relax-trace")
-    except importlib.metadata.PackageNotFoundError:  # run from its source
-        return None

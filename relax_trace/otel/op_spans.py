@@ -17,6 +17,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from ..exporters.otlp.templates import device_attributes
 from ..ragged import Index
 from ..trace import ABORTED, KINDS, Device, Trace
 from . import conventions as names
@@ -51,7 +52,8 @@ class SdkRoad:
             try:
                 spans = _spans_of(selection, rows, one, templates, self._tracer)
                 while made < len(rows) and self._has_room():
-                    made += next(spans)
+                    next(spans)
+                    made += 1
             except Exception:  # the application's sampler, or a processor of its
                 self._complain()
             lost += len(rows) - made
@@ -83,7 +85,7 @@ def _queue_size() -> int:
 
 def _spans_of(
     selection: Selection, rows: Index, one: Finished, templates: _Templates, tracer: Tracer
-) -> Iterator[int]:
+) -> Iterator[None]:
     """Make the spans of an invocation, one at a time."""
     trace, context = selection.trace, one.invocation.inside
     starts, ends = selection.start[rows].tolist(), selection.end[rows].tolist()
@@ -104,7 +106,7 @@ def _spans_of(
         span.end(end)
         if row in parents:
             around[row] = set_span_in_context(span, context)
-        yield 1
+        yield
 
 
 class _Templates:
@@ -131,17 +133,10 @@ def _attributes(trace: Trace, name: int, signature: int, device: int) -> dict[st
     if signatures.has_tensor[signature]:
         found[names.OP_SHAPES] = arguments_of(signatures.texts[signature].decode())
     if device >= 0:
-        found |= _device(trace.devices[device], names.DEVICE_TYPE, names.DEVICE_ID)
-    copied_to = int(signatures.destinations[signature])
-    if copied_to >= 0 and device >= 0:
-        source = _device(trace.devices[device], names.SOURCE_TYPE, names.SOURCE_ID)
-        target = Device(copied_to >> 32, copied_to & 0xFFFFFFFF)
-        found |= source | _device(target, names.DEVICE_TYPE, names.DEVICE_ID)
+        copied_to = int(signatures.destinations[signature])
+        target = Device(copied_to >> 32, copied_to & 0xFFFFFFFF) if copied_to >= 0 else None
+        found |= device_attributes(trace.devices[device], target)
     return found
-
-
-def _device(device: Device, type_name: str, id_name: str) -> dict[str, Any]:
-    return {type_name: device.type_name, id_name: device.index}
 
 
 def arguments_of(text: str) -> list[str]:

@@ -108,7 +108,7 @@ class Ops:
             invocation,
             tag,
             granted,
-            reason if self._files and not context.trace_flags.sampled else None,
+            bool(reason and self._files and not context.trace_flags.sampled),
             threading.get_ident(),
             text(threading.current_thread().name),
         )
@@ -135,7 +135,7 @@ class Ops:
         if not self._at_exit_registered:  # now: the provider's own, which runs after, is there
             self._at_exit_registered = True
             atexit.register(self._finish)
-        return self._worker.put(finished, weighty=bool(finished.granted or finished.to_file))
+        return self._worker.put(finished, weighty=bool(finished.granted) or finished.to_file)
 
     # ---- on the worker ----
 
@@ -144,8 +144,9 @@ class Ops:
         self._losses.add(RING, captured.lost)
         self._add_up(captured, finished)
         granted = [one for one in finished if one.granted]
-        every_call = self._settings.calls == "all"
-        self._losses.add(EXPORT, self._road.take(select(captured, granted, every_call)))
+        if granted:
+            every_call = self._settings.calls == "all"
+            self._losses.add(EXPORT, self._road.take(select(captured, granted, every_call)))
         for one in finished:
             if one.to_file and self._files and self._files.wanted():
                 self._files.write(*trace_of(captured, one))

@@ -69,10 +69,9 @@ def rows_of(captured: Captured, finished: list[Finished]) -> list[Index]:
     """The rows of each one's ops, in order of time."""
     tags = captured.tags[captured.trace.invocation]
     order = np.argsort(tags, kind="stable")
+    ordered = tags[order]
     wanted = np.array([one.tag for one in finished], np.uint32)
-    first, last = (
-        np.searchsorted(tags[order], wanted, side).tolist() for side in ("left", "right")
-    )
+    first, last = (np.searchsorted(ordered, wanted, side).tolist() for side in ("left", "right"))
     return [order[a:b] for a, b in zip(first, last, strict=True)]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from opentelemetry.trace import get_current_span
 
 from ..trace import Trace
 from .capture import Captured
@@ -14,9 +13,8 @@ from .finished import Finished
 
 def trace_of(captured: Captured, one: Finished) -> tuple[Trace, str]:
     """Its ops, whole; and why they are written."""
-    whole = captured.trace
-    trace = whole.take_invocations(captured.tags == one.tag, np.ones(len(whole), bool))
-    context = get_current_span(one.invocation.inside).get_span_context()
+    trace = captured.trace.take_invocations(captured.tags == one.tag)
+    context = one.invocation.span_context
     ids = np.frombuffer(context.trace_id.to_bytes(16, "big"), np.uint8)
     calls = trace.invocations
     calls = replace(

@@ -132,13 +132,9 @@ def _wrapped_class(vm_class: Any) -> type:
 
         def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
             """A copy of the VM is of the VM's own class: nothing would ever unwrap it."""
-            made = super().__reduce_ex__(protocol)
-            if isinstance(made, str):
-                return made
-            make, arguments, *rest = made
-            layer = _layers[self]
-            ours = (type(self), _wrapped_class(layer.vm_class))
-            return (make, tuple(layer.vm_class if it in ours else it for it in arguments), *rest)
+            own = _layers[self].vm_class
+            ours = (type(self), _wrapped_class(own))
+            return attach.reduced_as(own, super().__reduce_ex__(protocol), ours)
 
     for name, value in {**named, "__name__": vm_class.__name__}.items():
         setattr(Wrapped, name, value)

@@ -14,7 +14,7 @@ from ...trace import Trace
 from ..events import slices
 from .encoder import Encoder
 from .form import Form
-from .resources import resource_of, version
+from .resources import resource_of
 from .spans import Identity, joined_identity
 from .templates import Value
 
@@ -41,7 +41,9 @@ class _Envelope:
 
     @classmethod
     def of(cls, form: Form, resource: Mapping[str, Value]) -> _Envelope:
-        scopes = [form.scope(name, version()) for name in (names.SCOPE, names.OPS_SCOPE)]
+        scopes = [
+            form.scope(name, names.scope_version()) for name in (names.SCOPE, names.OPS_SCOPE)
+        ]
         return cls(form, form.resource(resource), tuple(scopes))
 
     def around(self, *spans: memoryview) -> bytes:

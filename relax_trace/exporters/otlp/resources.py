@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from opentelemetry.sdk.resources import Resource
@@ -40,10 +38,3 @@ def _clean(value: Any) -> Value:
     if isinstance(value, str):
         return text(value)
     return value if isinstance(value, bool | int | float) else [*map(_clean, value)]
-
-
-def version() -> str:
-    """That of relax_trace; none where it runs from a source tree."""
-    with suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("relax-trace")
-    return ""

@@ -46,19 +46,25 @@ def op_template(
         names.OP_NAME: text(trace.names[name]),
         names.OP_KIND: KINDS[trace.kinds[name]],
     }
-    source = trace.devices[device] if device >= 0 else None
-    if destination and source:
-        attributes[names.SOURCE_TYPE] = source.type_name
-        attributes[names.SOURCE_ID] = integer(source.index)
-    if where := destination or source:
-        attributes[names.DEVICE_TYPE] = where.type_name
-        attributes[names.DEVICE_ID] = integer(where.index)
+    attributes |= device_attributes(trace.devices[device] if device >= 0 else None, destination)
     attributes |= _thread(trace, thread)
     aborted = bool(flags & model.ABORTED)
     if aborted:
         attributes[names.ERROR_TYPE] = _error_type(trace, error)
     lost = bool(flags & model.SIGNATURE_LOST)
     return Template(text(trace.names[name]), attributes, failed=aborted, dropped=int(lost))
+
+
+def device_attributes(device: Device | None, destination: Device | None) -> dict[str, str | int]:
+    """What a call's span says of where it ran; of a copy, where to and where from."""
+    found: dict[str, str | int] = {}
+    if destination and device:
+        found[names.SOURCE_TYPE] = device.type_name
+        found[names.SOURCE_ID] = integer(device.index)
+    if where := destination or device:
+        found[names.DEVICE_TYPE] = where.type_name
+        found[names.DEVICE_ID] = integer(where.index)
+    return found
 
 
 def invocation_template(
